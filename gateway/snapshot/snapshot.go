@@ -168,10 +168,11 @@ type Resolution struct {
 	Err       string
 }
 
-// Fault is an input that is not an object: it costs itself only.
+// Fault is an input that is not an object, or not a good one: it costs itself only.
 type Fault struct {
 	Origin  string // "shop.yaml:12"
 	Kind    string // as far as known
 	Key     Key    // as far as known
 	Message string // what is wrong and what to write instead
+	Warning bool   // true: nothing is left out because of it, such as an old API version that was converted
 }
