@@ -1,0 +1,294 @@
+package nginxproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"headgate/sync/luapush"
+)
+
+// ReloadError tells that nginx accepted a configuration in nginx -t and yet no worker reported it.
+type ReloadError struct {
+	// Doing is "start" or "reload".
+	Doing string
+	// Tail is what nginx wrote into its error log meanwhile.
+	Tail string
+	// Cause is the deadline, or how the process ended.
+	Cause error
+}
+
+// Error implements error.
+func (e *ReloadError) Error() string {
+	s := fmt.Sprintf("%s nginx: no worker of the new generation reported: %v", e.Doing, e.Cause)
+	if e.Tail != "" {
+		s += "; nginx says: " + e.Tail
+	}
+	return s
+}
+
+// Unwrap gives Cause.
+func (e *ReloadError) Unwrap() error { return e.Cause }
+
+var (
+	errExited = errors.New("the master ended")
+	errGaveUp = errors.New("nginx gave up the new configuration")
+)
+
+// reload signals the master and waits for the generation.
+func (p *Proxy) reload(ctx context.Context, generation string) error {
+	logs := p.openTails()
+	if err := p.master.signal(unix.SIGHUP); err != nil {
+		return err
+	}
+	if err := p.await(ctx, logs, func(s luapush.State) bool { return reported(s, generation) }); err != nil {
+		return &ReloadError{Doing: "reload", Tail: logs.text(), Cause: err}
+	}
+	return nil
+}
+
+// reported: a worker runs the generation. Without a generation any report counts.
+func reported(s luapush.State, generation string) bool {
+	for _, w := range s.Workers {
+		if generation == "" || w.Generation == generation {
+			return true
+		}
+	}
+	return false
+}
+
+// start clears what a dead master left, starts a new one in a session of its own, so that it outlives
+// the daemon however that ends, and waits until a worker reports.
+func (p *Proxy) start(ctx context.Context, generation string) error {
+	if err := p.clear(ctx); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(p.cfg.Output, os.O_WRONLY|os.O_CREATE|os.O_APPEND, confMode)
+	if err != nil {
+		return fmt.Errorf("open the output of nginx: %w", err)
+	}
+	defer func() { _ = out.Close() }() // the child has its own
+	logs := p.openTails()
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), p.cfg.Binary, p.arguments(p.cfg.Conf)...) //nolint:gosec // the administrator's own binary
+	cmd.Env = environment()
+	cmd.Dir = p.cfg.Prefix
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start nginx: %w", err)
+	}
+	pid := cmd.Process.Pid
+	m, ok := inspect(pid)
+	if !ok {
+		m = process{pid: pid}
+	}
+	err = p.await(ctx, logs, func(s luapush.State) bool { return s.MasterPID == pid && reported(s, generation) }, m)
+	if err != nil {
+		return errors.Join(&ReloadError{Doing: "start", Tail: logs.text(), Cause: err}, p.discard(ctx, cmd.Process, m))
+	}
+	m, _ = inspect(pid) // now with the title that nginx gave itself
+	p.cfg.Log.Info("proxy started", "pid", pid)
+	p.watch(m, cmd.Process)
+	return nil
+}
+
+// discard ends a master that did not come up, with its workers.
+func (p *Proxy) discard(ctx context.Context, child *os.Process, m process) error {
+	// Its workers are in its process group, and nobody else is: it was made a session of its own.
+	err := unix.Kill(-m.pid, unix.SIGTERM)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if m.wait(ctx) != nil {
+		err = errors.Join(err, unix.Kill(-m.pid, unix.SIGKILL))
+	}
+	_, _ = child.Wait() // why it failed is told by its error log
+	if errors.Is(err, unix.ESRCH) {
+		err = nil
+	}
+	return err
+}
+
+// await polls the proxy's state until done says yes, the deadline passes, nginx logs that it gave up,
+// or one of the processes ends.
+func (p *Proxy) await(ctx context.Context, logs *tails, done func(luapush.State) bool, living ...process) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.ReloadTimeout)
+	defer cancel()
+	var failed error
+	err := poll(ctx, 10*time.Millisecond, func() bool {
+		s, err := p.cfg.Observer.State(ctx)
+		if err == nil && done(s) {
+			return true
+		}
+		for _, l := range living {
+			if !l.alive() {
+				failed = errExited
+				return true
+			}
+		}
+		if gaveUp(logs.text()) {
+			failed = errGaveUp
+			return true
+		}
+		return false
+	})
+	return errors.Join(failed, err)
+}
+
+// gaveUp saves the wait for the deadline in the two ways in which nginx drops a configuration that
+// passed nginx -t.
+func gaveUp(log string) bool {
+	return strings.Contains(log, "[emerg]") || strings.Contains(log, "init_by_lua error")
+}
+
+// clear ends orphans and removes dead sockets: both would keep a new master from starting.
+func (p *Proxy) clear(ctx context.Context) error {
+	if err := p.endOrphans(ctx); err != nil {
+		return err
+	}
+	for _, s := range p.cfg.Sockets {
+		if err := removeDeadSocket(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeDeadSocket removes a socket that nobody listens on. One that is alive is an error: somebody
+// else's proxy runs there.
+func removeDeadSocket(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at socket %s: %w", path, err)
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("%s is no socket: move it away, the proxy makes its socket there", path)
+	}
+	dialer := net.Dialer{Timeout: time.Second}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		return errors.Join(fmt.Errorf("another process listens on %s: stop it, or choose another runtimeDir", path), conn.Close())
+	}
+	return removeIfThere(path)
+}
+
+// endOrphans ends workers whose master died: first as nginx does it itself (they close their
+// listeners at once and finish open requests), then less kindly.
+func (p *Proxy) endOrphans(ctx context.Context) error {
+	for _, step := range []struct {
+		signal unix.Signal
+		wait   time.Duration
+	}{{unix.SIGQUIT, time.Second}, {unix.SIGTERM, time.Second}, {unix.SIGKILL, 5 * time.Second}} {
+		lost, err := p.lost()
+		if err != nil || len(lost) == 0 {
+			return err
+		}
+		p.cfg.Log.Warn("ending workers whose master is gone", "workers", len(lost), "signal", unix.SignalName(step.signal))
+		for _, o := range lost {
+			if err := o.signal(step.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				return err
+			}
+		}
+		waiting, cancel := context.WithTimeout(ctx, step.wait)
+		_ = poll(waiting, 5*time.Millisecond, func() bool { // too long: the next step follows
+			lost, err = p.lost()
+			return err != nil || len(lost) == 0
+		})
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	lost, err := p.lost()
+	if err == nil && len(lost) > 0 {
+		err = fmt.Errorf("process %d, a worker whose master is gone, does not end", lost[0].pid)
+	}
+	return err
+}
+
+func (p *Proxy) lost() ([]process, error) {
+	hs, err := holders(p.cfg.Sockets[0])
+	return orphans(hs), err
+}
+
+// stop ends the master gracefully, then less so, and removes what is left of it.
+func (p *Proxy) stop(ctx context.Context) error {
+	var errs []error
+	if p.find(ctx) {
+		for _, step := range []struct {
+			signal unix.Signal
+			wait   time.Duration
+		}{{unix.SIGQUIT, p.cfg.StopTimeout}, {unix.SIGTERM, 2 * time.Second}, {unix.SIGKILL, 2 * time.Second}} {
+			if err := p.master.signal(step.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				errs = append(errs, err)
+			}
+			waiting, cancel := context.WithTimeout(ctx, step.wait)
+			err := p.master.wait(waiting)
+			cancel()
+			if err == nil {
+				break
+			}
+		}
+		p.cfg.Log.Info("proxy stopped", "pid", p.master.pid)
+		p.forget()
+	}
+	errs = append(errs, p.endOrphans(ctx))
+	for _, f := range p.files() {
+		errs = append(errs, removeIfThere(f))
+	}
+	return errors.Join(errs...)
+}
+
+// tails reads what is added to nginx's logs from a moment on.
+type tails struct {
+	paths   []string
+	offsets []int64
+}
+
+func (p *Proxy) openTails() *tails {
+	t := &tails{}
+	for _, path := range []string{p.cfg.ErrorLog, p.cfg.Output} {
+		if path == "" {
+			continue
+		}
+		var size int64
+		if info, err := os.Stat(path); err == nil {
+			size = info.Size()
+		}
+		t.paths, t.offsets = append(t.paths, path), append(t.offsets, size)
+	}
+	return t
+}
+
+// text gives the last lines of what was added, on one line. A log that cannot be read adds nothing.
+func (t *tails) text() string {
+	const most = 2048
+	var all []string
+	for i, path := range t.paths {
+		f, err := os.Open(path) //nolint:gosec // the administrator's own path
+		if err != nil {
+			continue
+		}
+		info, err := f.Stat()
+		if err == nil && info.Size() > t.offsets[i] {
+			from := max(t.offsets[i], info.Size()-most)
+			b, err := io.ReadAll(io.NewSectionReader(f, from, info.Size()-from))
+			if err == nil {
+				all = append(all, strings.Split(strings.TrimSpace(string(b)), "\n")...)
+			}
+		}
+		_ = f.Close() // only read from
+	}
+	return strings.Join(all, " | ")
+}

@@ -1,0 +1,186 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"headgate/gateway/model"
+	"headgate/gateway/nginxconf"
+	"headgate/gateway/plan"
+	"headgate/sync/nginxproc"
+)
+
+// failedLoad keeps a configuration that did not come up from being tried over and over: each try
+// makes nginx start workers anew, and that closes every client's idle connection.
+type failedLoad struct {
+	generation string
+	err        error
+	wait       time.Duration
+	until      time.Time
+}
+
+const (
+	firstReloadWait = time.Second
+	lastReloadWait  = 5 * time.Minute
+)
+
+func (f *failedLoad) note(generation string, err error, now time.Time) {
+	if f.generation != generation {
+		*f = failedLoad{generation: generation}
+	}
+	f.err = err
+	f.wait = min(max(2*f.wait, firstReloadWait), lastReloadWait)
+	f.until = now.Add(f.wait)
+}
+
+// render writes nginx.conf for m with a dict of size bytes.
+func (l *Loop) render(m *model.Model, size int64, keep []model.Profile) (nginxconf.Config, error) {
+	sized := *m
+	sized.Settings.StateMemoryBytes = size
+	layout := l.cfg.Layout
+	layout.KeepProfiles = keep
+	return nginxconf.Render(&sized, layout)
+}
+
+// keptProfiles are those of the state that the proxy serves until the push that follows a reload.
+func (l *Loop) keptProfiles() []model.Profile {
+	keep := l.served
+	if keep == nil {
+		keep = l.memory.ProfileList
+	}
+	return slices.DeleteFunc(slices.Clone(keep), func(p model.Profile) bool {
+		return l.rejected[nginxconf.ProfileName(p)]
+	})
+}
+
+// startFromLog starts a proxy for the state in the log: no source is complete yet, so the
+// configuration is the remembered one, rendered anew for this binary and host.
+func (l *Loop) startFromLog(ctx context.Context) error {
+	m := &model.Model{Settings: l.cfg.Settings, Listeners: l.cfg.Listeners}
+	if l.memory.Generation != "" {
+		m.Settings.DefaultProfile = l.memory.Default
+	}
+	size := max(m.Settings.StateMemoryBytes, l.memory.StateBytes)
+	return l.reload(ctx, m, plan.Plan{Reload: []plan.Reason{plan.FirstStart}, StateBytes: size})
+}
+
+// reload has nginx run the configuration of m. Where nginx does not accept it, the profiles at fault
+// are found and rejected: then the error is errRebuild.
+func (l *Loop) reload(ctx context.Context, m *model.Model, p plan.Plan) error {
+	config, err := l.render(m, p.StateBytes, l.keptProfiles())
+	if err != nil {
+		return err
+	}
+	started := time.Now()
+	if config.Generation == l.failed.generation && started.Before(l.failed.until) {
+		return l.failed.err
+	}
+	err = l.cfg.Proxy.Apply(ctx, nginxproc.Conf{Text: config.Text, Generation: config.Generation})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var refused *nginxproc.ConfError
+	if errors.As(err, &refused) {
+		err = l.reject(ctx, m, p.StateBytes, refused)
+		if errors.Is(err, errRebuild) {
+			return err
+		}
+	}
+	l.now.LastReload = Reload{Time: started, Reasons: p.Reload, Took: time.Since(started), Err: err}
+	switch {
+	case err == nil:
+		l.loaded(config, m, p)
+	case errors.Is(err, nginxproc.ErrNotRunning):
+		// It lies ready: whoever starts nginx starts it with this.
+		l.keepMemory(config, m, p)
+	default:
+		l.failed.note(config.Generation, err, time.Now())
+	}
+	return err
+}
+
+func (l *Loop) loaded(config nginxconf.Config, m *model.Model, p plan.Plan) {
+	l.failed = failedLoad{}
+	l.now.ReloadCount++
+	for _, r := range p.Reload {
+		l.now.Reloads[r]++
+	}
+	l.log.Info("proxy reloaded", "reasons", p.Reload, "took", l.now.LastReload.Took)
+	l.applied.Config, l.applied.MemoryRefused = config, false
+	l.keepMemory(config, m, p)
+}
+
+func (l *Loop) keepMemory(config nginxconf.Config, m *model.Model, p plan.Plan) {
+	l.memory = remember(config, m.Settings.DefaultProfile, p.StateBytes)
+	if err := l.memory.write(l.cfg.MemoryFile); err != nil {
+		l.log.Warn("applied configuration not remembered", "err", err)
+	}
+}
+
+// reject finds the profiles that nginx does not accept and has the builder leave them out. Where it
+// does not even accept the configuration without any, nothing can be left out.
+func (l *Loop) reject(ctx context.Context, m *model.Model, size int64, refused *nginxproc.ConfError) error {
+	full, err := l.render(m, size, l.keptProfiles())
+	if err != nil {
+		return err
+	}
+	try := func(profiles []model.Profile) error {
+		bare := &model.Model{Settings: m.Settings, Listeners: m.Listeners}
+		c, err := l.render(bare, size, profiles)
+		if err != nil {
+			return err
+		}
+		return l.cfg.Proxy.Test(ctx, c.Text)
+	}
+	if err := try(nil); err != nil {
+		return fmt.Errorf("the configuration without any profile: %w", err)
+	}
+	found, err := culprits(full.ProfileList, try)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return refused
+	}
+	for _, c := range found {
+		name := nginxconf.ProfileName(c.profile)
+		l.log.Warn("profile rejected: nginx does not accept it", "profile", name, "err", c.why)
+		l.rejected[name] = true
+		l.cfg.Builder.RejectProfile(name, c.why)
+	}
+	return errRebuild
+}
+
+type culprit struct {
+	profile model.Profile
+	why     string
+}
+
+// culprits bisects: it returns the profiles each of which nginx does not accept alone. Any error of
+// try but a *nginxproc.ConfError ends the search.
+func culprits(profiles []model.Profile, try func([]model.Profile) error) ([]culprit, error) {
+	if len(profiles) == 0 {
+		return nil, nil
+	}
+	err := try(profiles)
+	var refused *nginxproc.ConfError
+	switch {
+	case err == nil:
+		return nil, nil
+	case !errors.As(err, &refused):
+		return nil, err
+	case len(profiles) == 1:
+		return []culprit{{profiles[0], strings.TrimSpace(refused.Message)}}, nil
+	}
+	half := len(profiles) / 2
+	first, err := culprits(profiles[:half], try)
+	if err != nil {
+		return nil, err
+	}
+	second, err := culprits(profiles[half:], try)
+	return append(first, second...), err
+}

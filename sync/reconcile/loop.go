@@ -1,0 +1,258 @@
+// Package reconcile is the one loop: a change marks the state dirty, a pass takes the newest snapshot,
+// has it built, plans the way from what the proxy was seen to have to what it should have, and goes
+// that way: a reload when there must be one, then the state log, then the push. It owns all applied
+// state and the revision counter. What to serve is decided in gateway/, how to move it in the other
+// rooms of sync/; this one knows the order, when to wait, when to try again and what to tell.
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"headgate/gateway/build"
+	"headgate/gateway/luastate"
+	"headgate/gateway/model"
+	"headgate/gateway/nginxconf"
+	"headgate/gateway/plan"
+	"headgate/gateway/snapshot"
+	"headgate/sync/luapush"
+	"headgate/sync/nginxproc"
+)
+
+// Source gives the newest snapshot. complete is false until everything was read once: nothing is
+// applied before.
+type Source interface {
+	Changed() <-chan struct{}
+	Snapshot() (s *snapshot.Snapshot, complete bool)
+}
+
+// Resolver keeps ExternalNames resolved.
+type Resolver interface {
+	Changed() <-chan struct{}
+	Want(names []string)
+	Resolutions() []*snapshot.Resolution
+}
+
+// Builder turns snapshots into models; *build.Builder does.
+type Builder interface {
+	Build(*snapshot.Snapshot, time.Time) *build.Result
+	LearnRegexes(map[string]string)
+	RejectProfile(name, why string)
+}
+
+// Proxy runs nginx; *nginxproc.Proxy does.
+type Proxy interface {
+	Changed() <-chan struct{}
+	Resume(context.Context) (running bool, err error)
+	Apply(context.Context, nginxproc.Conf) error
+	Test(ctx context.Context, text []byte) error
+}
+
+// Control is the proxy's control socket; *luapush.Client is.
+type Control interface {
+	Pusher() string
+	State(context.Context) (luapush.State, error)
+	Keys(context.Context) (luapush.Keys, error)
+	Push(context.Context, luapush.Push) (uint64, error)
+	CheckRegexes(context.Context, []string) (map[string]string, error)
+}
+
+// StateLog keeps the pushed state on disk; *statelog.Log does.
+type StateLog interface {
+	Append(revision uint64, records []luastate.Record) error
+	Revision() uint64
+	Held() (pointers map[string]string, bodies map[string]int)
+	Body(hash string) ([]byte, error)
+	Condition() error
+}
+
+// Config is what the loop works with. Everything without a note is required.
+type Config struct {
+	Source   Source
+	Resolver Resolver // nil: ExternalNames stay unresolved
+	Builder  Builder
+	Proxy    Proxy
+	Control  Control
+	StateLog StateLog
+
+	// Layout is how nginx.conf is rendered; its KeepProfiles are set by the loop.
+	Layout nginxconf.Layout
+	// Settings and Listeners serve a start from the state log, before any build.
+	Settings  model.Settings
+	Listeners []model.Listener
+	// MemoryFile remembers over a restart of the daemon which configuration was applied; its folder
+	// exists.
+	MemoryFile string
+
+	// Window is how long the loop waits for further changes after one that follows closely on a
+	// pass; 0 means 20 ms. MaxDelay bounds how long a change waits; 0 means 100 ms.
+	Window, MaxDelay time.Duration
+	// ObservePeriod is the time between two looks at the proxy; 0 means 1 s.
+	ObservePeriod time.Duration
+	// Applied is called after each pass that went all the way, on the loop's goroutine: it must not
+	// block, and it may use the Builder. May be nil.
+	Applied func(Pass)
+	// Log may be nil.
+	Log *slog.Logger
+}
+
+// Pass is a pass that went all the way.
+type Pass struct {
+	Result *build.Result
+	// Revision is the one that the proxy committed.
+	Revision uint64
+	// Changed tells that this pass pushed or reloaded.
+	Changed bool
+	Started time.Time
+	Took    time.Duration
+}
+
+// The times that no configuration changes.
+const (
+	// resolvePatience is how long the first pass waits for ExternalNames to be asked for the first
+	// time: without their answers it would take the peers away that the proxy still has.
+	resolvePatience = 5 * time.Second
+	// rebuildPeriod is for what changes with time alone: certificates expire.
+	rebuildPeriod = time.Hour
+	// callTimeout bounds a call to the control socket, which has its own deadline for each request.
+	callTimeout = time.Minute
+)
+
+// Loop is the reconciler. Run owns it; Status may be called from anywhere.
+type Loop struct {
+	cfg     Config
+	log     *slog.Logger
+	encoder *luastate.Encoder
+	status  atomic.Pointer[Status]
+
+	// All below belongs to Run's goroutine.
+	now      Status // what status will show next
+	applied  plan.Applied
+	stale    bool            // applied must be observed before the next plan
+	served   []model.Profile // profiles that the last pushed state uses
+	revision uint64          // the last one that was used
+	logged   bool            // the log holds what the proxy holds
+	result   *build.Result
+	memory   memory
+	rejected map[string]bool
+	failed   failedLoad
+	waiting  time.Time // since when the first pass waits for ExternalNames
+	debounce debouncer
+	retry    backOff
+	rival    rivalry
+}
+
+// New makes a loop; it starts nothing.
+func New(cfg Config) *Loop {
+	defaultTo(&cfg.Window, 20*time.Millisecond)
+	defaultTo(&cfg.MaxDelay, 100*time.Millisecond)
+	defaultTo(&cfg.ObservePeriod, time.Second)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &Loop{
+		cfg: cfg, log: cfg.Log, encoder: luastate.NewEncoder(), stale: true,
+		rejected: make(map[string]bool),
+		debounce: debouncer{window: cfg.Window, maxDelay: cfg.MaxDelay},
+	}
+	l.now.Reloads = make(map[plan.Reason]uint64)
+	l.publish()
+	return l
+}
+
+func defaultTo(d *time.Duration, otherwise time.Duration) {
+	if *d <= 0 {
+		*d = otherwise
+	}
+}
+
+// Run reconciles until ctx ends; then it returns nil. What fails is told by Status and the log, and
+// is tried again.
+func (l *Loop) Run(ctx context.Context) error {
+	l.begin(ctx)
+	l.debounce.change(time.Now())
+
+	observe := time.NewTicker(l.cfg.ObservePeriod)
+	defer observe.Stop()
+	rebuild := time.NewTicker(rebuildPeriod)
+	defer rebuild.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		timer.Reset(time.Until(l.due()))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.cfg.Source.Changed():
+			l.debounce.change(time.Now())
+		case <-l.resolved():
+			l.debounce.change(time.Now())
+		case <-rebuild.C:
+			l.debounce.change(time.Now())
+		case <-l.cfg.Proxy.Changed():
+			l.observe(ctx)
+		case <-observe.C:
+			l.observe(ctx)
+		case <-timer.C:
+			l.attempt(ctx)
+		}
+		l.publish()
+	}
+}
+
+func (l *Loop) resolved() <-chan struct{} {
+	if l.cfg.Resolver == nil {
+		return nil
+	}
+	return l.cfg.Resolver.Changed()
+}
+
+// due is when the next pass is: for a change, or for another try.
+func (l *Loop) due() time.Time {
+	const never = 24 * time.Hour
+	t := time.Now().Add(never)
+	for _, d := range []time.Time{l.debounce.due(), l.retry.due()} {
+		if !d.IsZero() && d.Before(t) {
+			t = d
+		}
+	}
+	// Where another daemon pushes to the same proxy, nothing is due before the truce ends.
+	if until := l.rival.until(); t.Before(until) {
+		t = until
+	}
+	return t
+}
+
+// attempt runs a pass, unless it is not due yet (a timer may fire early after a change of plans).
+func (l *Loop) attempt(ctx context.Context) {
+	now := time.Now()
+	if now.Before(l.due()) {
+		return
+	}
+	l.debounce.passed(now)
+	l.retry.clear()
+	err := l.pass(ctx)
+	l.debounce.passed(time.Now())
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		l.retry.reset()
+		if l.now.Err != nil {
+			l.log.Info("recovered", "revision", l.applied.Revision)
+		}
+		l.now.Err = nil
+		return
+	}
+	l.now.Failures++
+	l.stale = true
+	wait := l.retry.fail(time.Now())
+	repeated := l.now.Err != nil && l.now.Err.Error() == err.Error()
+	if !repeated && !errors.Is(err, errRival) { // which step told
+		l.log.Error("pass failed", "err", err, "retryIn", wait)
+	}
+	l.now.Err = err
+}
