@@ -42,8 +42,8 @@ func rooms() []room {
 		{path: "gateway/reach", uses: []string{"gateway/snapshot", "gateway/model"}, closed: impure()},
 		{path: "gateway/plan", uses: []string{"gateway/model", "gateway/nginxconf", "gateway/luastate"}, closed: impure()},
 
-		{path: "sync/kubewatch", uses: []string{"gateway/snapshot", "k8s.io"}},
-		{path: "sync/manifests", uses: []string{"gateway/snapshot", "k8s.io", yaml, "github.com/fsnotify/fsnotify", "github.com/google/renameio/v2"}},
+		{path: "sync/kubewatch", uses: []string{"gateway/snapshot", "k8s.io", "github.com/fsnotify/fsnotify"}},
+		{path: "sync/manifests", uses: []string{"gateway/snapshot", "k8s.io", yaml, "go.yaml.in/yaml/v3", "sigs.k8s.io/json", "github.com/fsnotify/fsnotify", "github.com/google/renameio/v2"}},
 		{path: "sync/kubestatus", uses: []string{"gateway/build", "gateway/snapshot", "k8s.io"}},
 		{path: "sync/nginxproc", uses: []string{"sync/luapush", "golang.org/x/sys", "github.com/google/renameio/v2"}},
 		{path: "sync/luapush", uses: []string{"gateway/luastate", "gateway/plan"}},
