@@ -1,0 +1,169 @@
+package assemble
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"headgate/cmd/config"
+	"headgate/cmd/defaultcert"
+	"headgate/gateway/model"
+	"headgate/gateway/nginxconf"
+	"headgate/gateway/snapshot"
+)
+
+func configured(t *testing.T) config.Config {
+	t.Helper()
+	c := config.Default()
+	c.StateDir, c.RuntimeDir = filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir(), "run")
+	c.Proxy.Mode = config.Managed
+	return c
+}
+
+func TestEveryPathLiesInOneOfTheFolders(t *testing.T) {
+	c := configured(t)
+	p := PathsOf(c)
+	for _, path := range []string{p.StateLog, p.Applied, p.LastGood} {
+		if filepath.Dir(path) != c.StateDir {
+			t.Errorf("%s does not lie in %s", path, c.StateDir)
+		}
+	}
+	for _, path := range []string{p.Conf, p.PID, p.Temp, p.ProxyDir, p.ControlSocket, p.ErrorLog, p.Output, p.Lua} {
+		if !strings.HasPrefix(path, c.RuntimeDir+"/") {
+			t.Errorf("%s does not lie below %s", path, c.RuntimeDir)
+		}
+	}
+	c.Proxy.Mode = config.External
+	if got := PathsOf(c).ErrorLog; got != "stderr" {
+		t.Errorf("error log of an external proxy: %s", got)
+	}
+}
+
+// TestDefaultsRender: what config accepts by default, nginxconf accepts, too.
+func TestDefaultsRender(t *testing.T) {
+	c := configured(t)
+	m := &model.Model{Settings: Settings(c), Listeners: Listeners(c)}
+	layout := Layout(c, PathsOf(c), Machine{
+		NginxVersion: "1.22.1", LuaDir: "/lua", LuaBuild: "abc", Worker: Account{User: "www-data", Group: "www-data"},
+		Certificate: defaultcert.Files{Certificate: "/c", Key: "/k"},
+	})
+	rendered, err := nginxconf.Render(m, layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"listen 0.0.0.0:80", "listen [::]:443 ", "user www-data www-data;"} {
+		if !strings.Contains(string(rendered.Text), want) {
+			t.Errorf("nginx.conf does not hold %q", want)
+		}
+	}
+}
+
+// TestTheLongestRuntimeDirRenders: config's limit keeps every socket within what the kernel takes.
+func TestTheLongestRuntimeDirRenders(t *testing.T) {
+	c := configured(t)
+	c.RuntimeDir = "/" + strings.Repeat("r", 79)
+	layout := Layout(c, PathsOf(c), Machine{NginxVersion: "1.22.1", LuaDir: "/lua", LuaBuild: "abc", Certificate: defaultcert.Files{Certificate: "/c", Key: "/k"}})
+	if _, err := nginxconf.Render(&model.Model{Settings: Settings(c), Listeners: Listeners(c)}, layout); err != nil {
+		t.Error(err)
+	}
+	for _, socket := range layout.Sockets() {
+		if len(socket) > 107 {
+			t.Errorf("%s has %d bytes", socket, len(socket))
+		}
+	}
+}
+
+func TestBuild(t *testing.T) {
+	c := configured(t)
+	c.TakeOverIngressNginx, c.WatchIngressWithoutClass, c.SSLRedirect = true, true, false
+	c.Upstreams.AllowLoopback, c.MaxBodySize = true, 8*config.MiB
+	o := Build(c)
+	if !o.TakeOver || !o.WatchWithoutClass || o.SSLRedirect || !o.AllowLoopback || o.DefaultMaxBodyBytes != 8<<20 ||
+		o.ProfileName == nil ||
+		o.IngressClass != "headgate" || !slices.Equal(o.ControllerNames, []string{"headgate.io/ingress"}) {
+		t.Errorf("options %+v", o)
+	}
+	if len(o.Listeners) != 4 || o.Listeners[0].HTTP2 || !o.Listeners[3].HTTP2 {
+		t.Errorf("listeners %+v", o.Listeners)
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	c := configured(t)
+	if got := Secrets(c); got != nil {
+		t.Errorf("without a default certificate: %v", got)
+	}
+	c.DefaultCertificate = "edge/tls"
+	if got := Secrets(c); !slices.Equal(got, []snapshot.Key{{Namespace: "edge", Name: "tls"}}) {
+		t.Errorf("secrets %v", got)
+	}
+}
+
+func TestWorker(t *testing.T) {
+	c := configured(t)
+	c.Proxy.Mode = config.External // so that the result does not depend on who runs the test
+	worker, err := Worker(c)
+	if err != nil || worker.User == "" || worker.Group == "" || worker.UID == 0 {
+		t.Errorf("detected %+v, %v", worker, err)
+	}
+	c.Proxy.User = "no-such-user"
+	if _, err := Worker(c); err == nil || !strings.Contains(err.Error(), `no user "no-such-user"`) {
+		t.Errorf("a user that does not exist: %v", err)
+	}
+	if os.Geteuid() != 0 {
+		c.Proxy.Mode = config.Managed
+		if worker, err := Worker(c); err != nil || worker != (Account{}) {
+			t.Errorf("without root: %+v, %v", worker, err)
+		}
+	}
+}
+
+func TestMakeFolders(t *testing.T) {
+	c := configured(t)
+	p := PathsOf(c)
+	worker, err := Worker(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := MakeFolders(c, p, worker); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]os.FileMode{c.StateDir: 0o750, c.RuntimeDir: 0o755, p.ProxyDir: 0o750, p.Temp: 0o700, p.Lua: 0o755} {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v; want %v", path, info.Mode(), err, want)
+		}
+	}
+	c.StateDir = filepath.Join(p.Conf, "below-a-file")
+	if err := os.WriteFile(p.Conf, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var pathError *os.PathError
+	if err := MakeFolders(c, p, worker); !errors.As(err, &pathError) {
+		t.Errorf("a folder below a file: %v", err)
+	}
+}
+
+func TestOwnAddresses(t *testing.T) {
+	own, err := OwnAddresses()
+	if err != nil || slices.Contains(own, netip.MustParseAddr("127.0.0.1")) {
+		t.Errorf("own addresses %v, %v; loopback has a rule of its own", own, err)
+	}
+}
+
+func TestOpenFiles(t *testing.T) {
+	c := configured(t)
+	if n := OpenFiles(c); n <= 0 || n > 2*c.Proxy.WorkerConnections+spareFiles {
+		t.Errorf("limit %d", n)
+	}
+	c.Proxy.Mode = config.External
+	if n := OpenFiles(c); n != 0 {
+		t.Errorf("limit of an external proxy %d", n)
+	}
+}

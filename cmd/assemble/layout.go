@@ -1,0 +1,31 @@
+package assemble
+
+import (
+	"headgate/cmd/config"
+	"headgate/cmd/defaultcert"
+	"headgate/gateway/nginxconf"
+)
+
+// Machine is what was found on this host.
+type Machine struct {
+	NginxVersion      string
+	Modules           []string
+	LuaPath, LuaCPath string
+	LuaDir, LuaBuild  string // of the Lua files that were written
+	Worker            Account
+	OpenFiles         int
+	Certificate       defaultcert.Files
+}
+
+// Layout is what nginx.conf is told about this host.
+func Layout(c config.Config, p Paths, m Machine) nginxconf.Layout {
+	return nginxconf.Layout{
+		NginxVersion: m.NginxVersion, Modules: m.Modules,
+		User: m.Worker.User, Group: m.Worker.Group,
+		OpenFiles: m.OpenFiles,
+		PIDFile:   p.PID, TempDir: p.Temp, ControlSocket: p.ControlSocket,
+		ErrorLog: p.ErrorLog, StateLog: p.StateLog,
+		LuaDir: m.LuaDir, LuaBuild: m.LuaBuild, LuaPath: m.LuaPath, LuaCPath: m.LuaCPath,
+		DefaultCertificate: m.Certificate.Certificate, DefaultKey: m.Certificate.Key,
+	}
+}

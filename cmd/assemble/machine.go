@@ -1,0 +1,121 @@
+package assemble
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"os/user"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"headgate/cmd/config"
+)
+
+// Account is whom the proxy's workers run as. The zero value leaves it to nginx: it does not run as root.
+type Account struct {
+	User, Group string
+	UID, GID    int
+}
+
+// accounts are the users that distributions make for nginx, tried in this order.
+func accounts() []string { return []string{"www-data", "nginx", "nobody"} }
+
+// Worker finds the account: the configured one, which must exist, or the distribution's. A managed proxy of
+// a daemon that is not root runs as the daemon; then there is none.
+func Worker(c config.Config) (Account, error) {
+	if c.Proxy.Mode == config.Managed && os.Geteuid() != 0 {
+		return Account{}, nil
+	}
+	names := accounts()
+	if c.Proxy.User != "" {
+		names = []string{c.Proxy.User}
+	}
+	for _, name := range names {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		g, err := user.LookupGroupId(u.Gid)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.Atoi(u.Uid)
+		gid, err2 := strconv.Atoi(u.Gid)
+		if errors.Join(err1, err2) == nil {
+			return Account{User: u.Username, Group: g.Name, UID: uid, GID: gid}, nil
+		}
+	}
+	if c.Proxy.User != "" {
+		return Account{}, fmt.Errorf("proxy.user: there is no user %q with a group on this host: create it, or write another", c.Proxy.User)
+	}
+	return Account{}, fmt.Errorf("none of the users %v exists on this host: write proxy.user", names)
+}
+
+// MakeFolders makes the folders that daemon and proxy need, so that the proxy's workers reach their own and
+// nobody else the sockets. They may exist; then only their mode is set.
+func MakeFolders(c config.Config, p Paths, worker Account) error {
+	for _, f := range []struct {
+		path   string
+		mode   fs.FileMode
+		worker bool // belongs to the workers' user
+	}{
+		{c.StateDir, 0o750, false},
+		{c.RuntimeDir, 0o755, false}, // workers pass through
+		{p.Lua, 0o755, false},
+		{p.ProxyDir, 0o750, true}, // nginx makes its sockets world-writable: the folder protects them
+		{p.Temp, 0o700, true},
+	} {
+		if err := os.MkdirAll(f.path, f.mode); err != nil {
+			return fmt.Errorf("make folder: %w", err)
+		}
+		if os.Geteuid() != 0 {
+			continue // what exists was made by whoever may
+		}
+		if err := os.Chmod(f.path, f.mode); err != nil {
+			return fmt.Errorf("protect folder: %w", err)
+		}
+		if f.worker && worker.User != "" {
+			if err := os.Chown(f.path, worker.UID, os.Getegid()); err != nil {
+				return fmt.Errorf("give folder to %s: %w", worker.User, err)
+			}
+		}
+	}
+	return nil
+}
+
+// spareFiles are what a worker opens besides connections: logs, listeners, temporary files.
+const spareFiles = 1024
+
+// OpenFiles is worker_rlimit_nofile of a managed proxy: two for each connection (client and upstream), as
+// far as this process may give them. An external proxy has its limit from its unit: 0.
+func OpenFiles(c config.Config) int {
+	if c.Proxy.Mode == config.External {
+		return 0
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	wanted := uint64(2*c.Proxy.WorkerConnections + spareFiles) //nolint:gosec // config keeps it positive
+	return int(min(wanted, limit.Max))                         //nolint:gosec // the wanted number fits
+}
+
+// OwnAddresses are those of this host's interfaces as they are now, without loopback (which has a rule of its
+// own): no upstream may point the gateway at itself.
+func OwnAddresses() ([]netip.Addr, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of this host: %w", err)
+	}
+	var own []netip.Addr
+	for _, a := range list {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && !prefix.Addr().IsLoopback() {
+			own = append(own, prefix.Addr().Unmap().WithZone(""))
+		}
+	}
+	return own, nil
+}

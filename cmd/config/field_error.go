@@ -1,0 +1,33 @@
+package config
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// FieldError is one thing that is wrong with the configuration.
+type FieldError struct {
+	Place   string // "/etc/headgate/headgate.yaml:12", "HEADGATE_PROXY_MODE", "--set"; "" when nobody wrote it
+	Key     string // "proxy.mode", "trustedProxies[1]", or "" for the file as a whole
+	Message string // what is wrong and what to write instead
+}
+
+// Error implements error.
+func (e *FieldError) Error() string {
+	parts := []string{e.Place, e.Key, e.Message}
+	if e.Place == e.Key {
+		parts = parts[1:]
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
+}
+
+func join(errs []*FieldError) error {
+	all := make([]error, len(errs))
+	for i, e := range errs {
+		all[i] = e
+	}
+	return errors.Join(all...)
+}
+
+func contains(list []string, s string) bool { return slices.Contains(list, s) }

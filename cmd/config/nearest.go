@@ -1,0 +1,51 @@
+package config
+
+import "strings"
+
+func keyNames() []string {
+	names := make([]string, 0, len(Keys()))
+	for _, k := range Keys() {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// hint gives ": did you mean …?" when one of the candidates is near, else "".
+func hint(word string, candidates []string) string {
+	best, distance := "", len(word)/3+1
+	for _, c := range candidates {
+		if strings.EqualFold(c, word) || strings.EqualFold(lastSegment(c), lastSegment(word)) {
+			return ": write " + c
+		}
+		if d := editDistance(strings.ToLower(word), strings.ToLower(c)); d <= distance && (best == "" || d < distance) {
+			best, distance = c, d
+		}
+	}
+	if best == "" {
+		return ": the known keys are listed by 'headgate run --help' and in docs/reference/configuration.md"
+	}
+	return ": did you mean " + best + "?"
+}
+
+func lastSegment(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
+
+// editDistance is Levenshtein's, in bytes.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

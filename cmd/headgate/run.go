@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"headgate/cmd/config"
+	"headgate/cmd/notify"
+)
+
+func newRun() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the gateway's daemon",
+		Long: `run reads a cluster (--kubeconfig) or folders of manifests (--manifests), keeps the proxy on this host serving
+what it reads, and writes status and Events back to the cluster. It runs until SIGTERM or SIGINT.
+
+The configuration is ` + config.DefaultFile + `, then HEADGATE_… variables, then flags; docs/reference/configuration.md
+lists every key. A mistake in it is refused at the start, with the place, the key and what to write.
+
+The proxy is nginx with its Lua module, or OpenResty. With proxy.mode external systemd runs it; with managed this
+daemon starts it. Either way it outlives the daemon: a stop, a crash or an upgrade drops no request, and the next
+daemon takes the running proxy over. --stop-proxy-with-daemon ends a managed proxy with the daemon instead.
+
+Exit codes:
+  0  stopped by a signal
+  1  something failed; it is printed
+  3  wrong usage or configuration`,
+		Example: `  headgate run --kubeconfig /etc/headgate/kubeconfig
+  headgate run --manifests ./site --proxy-mode managed --stop-proxy-with-daemon \
+      --set listeners.http=127.0.0.1:8080 --set listeners.https=127.0.0.1:8443 \
+      --state-dir /tmp/headgate/state --runtime-dir /tmp/headgate/run
+  HEADGATE_LOG_LEVEL=debug headgate run`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(cmd, config.Source)
+			if err != nil {
+				return err
+			}
+			log, err := newLogger(c.Log, cmd.ErrOrStderr())
+			if err != nil {
+				return usageError(err)
+			}
+			d, err := newDaemon(cmd.Context(), c, log)
+			if err != nil {
+				return &exitError{exitFailed, err}
+			}
+			log.Info("headgate starts", "version", version, "source", d.source.kind, "proxy", c.Proxy.Mode)
+			if err := d.run(cmd.Context()); err != nil {
+				return &exitError{exitFailed, err}
+			}
+			log.Info("headgate stopped")
+			return nil
+		},
+	}
+	names := make([]string, 0, len(keyFlags()))
+	for _, f := range keyFlags() {
+		names = append(names, f.name)
+	}
+	configFlags(cmd, names...)
+	return cmd
+}
+
+// run starts everything and stops it in this order, each stage once the one before has ended:
+//
+//  1. the loop, so that nobody touches the proxy any more, and the word to systemd that we are stopping;
+//  2. the status writer, which may take the addresses out of the Ingresses and needs the source for that;
+//  3. what the loop works with: the source, the resolver, the state log (a last fsync), the last good versions;
+//  4. the proxy, which goes on serving until here and, unless told otherwise, beyond;
+//  5. the admin socket and the metrics, so that a stop that hangs can be looked into.
+//
+// An error of one of them stops all, in the same order.
+func (d *daemon) run(ctx context.Context) error {
+	g, first := errgroup.WithContext(ctx)
+	second, endSecond := context.WithCancel(context.WithoutCancel(ctx))
+	third, endThird := context.WithCancel(context.WithoutCancel(ctx))
+	fourth, endFourth := context.WithCancel(context.WithoutCancel(ctx))
+	fifth, endFifth := context.WithCancel(context.WithoutCancel(ctx))
+	defer endFifth()
+	stage(first, g, endSecond, d.loop.Run, d.tellSystemd)
+	stage(second, g, endThird, d.source.writer)
+	stage(third, g, endFourth, d.source.run, d.resolver.Run, d.stateLog.Run, d.lastGood.Run)
+	stage(fourth, g, endFifth, d.proxy.Run)
+	stage(fifth, g, func() {}, d.serveMetrics, d.serveAdmin)
+	err := g.Wait()
+	if closeErr := d.close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	return nil
+}
+
+// stage runs functions until ctx ends, and calls next when all of them have ended.
+func stage(ctx context.Context, g *errgroup.Group, next func(), runs ...func(context.Context) error) {
+	var left sync.WaitGroup
+	left.Add(len(runs))
+	for _, run := range runs {
+		g.Go(func() error {
+			defer left.Done()
+			return run(ctx)
+		})
+	}
+	g.Go(func() error {
+		left.Wait()
+		next()
+		return nil
+	})
+}
+
+func (d *daemon) tellSystemd(ctx context.Context) error {
+	return notify.Run(ctx, d.status, notify.Send)
+}
+
+func (d *daemon) serveAdmin(ctx context.Context) error {
+	return d.socket.Serve(ctx, d.status)
+}
+
+func (d *daemon) serveMetrics(ctx context.Context) error {
+	if d.metricsListener == nil {
+		return idle(ctx)
+	}
+	return d.metrics.Serve(ctx, d.metricsListener)
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package endtoend
+
+// race builds the daemon as the test itself is built.
+const race = "-race=false"

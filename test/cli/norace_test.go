@@ -1,0 +1,6 @@
+//go:build !race
+
+package cli
+
+// race builds the daemon as the test itself is built.
+const race = "-race=false"
