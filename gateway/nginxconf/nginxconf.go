@@ -1,0 +1,121 @@
+// Package nginxconf turns the model into the text of nginx.conf: listeners, the control socket and
+// one named location per profile. The text does not grow with the number of hosts, and nothing that
+// came from a Kubernetes object ever stands in it: every value is a number, a size, an address, a
+// constant of this package, or a path of the Layout, which the administrator chose and Render checks.
+// The package does no I/O; sync/nginxproc writes, tests and loads the text.
+package nginxconf
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"headgate/gateway/model"
+)
+
+// Config is a rendered configuration and what gateway/plan compares of it.
+type Config struct {
+	// Text is nginx.conf, byte-exact for equal inputs.
+	Text []byte
+	// Generation is a hash of the text (16 hex digits). It stands in the text once, so that a worker
+	// can report which text it was started with.
+	Generation string
+	// Profiles maps the name of each profile's location to the hash of its text. The default
+	// profile is not among them: it is inlined and part of Globals.
+	Profiles map[string]string
+	// ProfileList holds the profiles themselves, sorted by name (see Layout.KeepProfiles).
+	ProfileList []model.Profile
+	// Listeners names every listener ("https [::]:443 http2"), sorted.
+	Listeners []string
+	// Globals is a hash of everything that is neither a listener, a profile, the Lua folder nor the
+	// size of the state: a change means a reload for a global setting.
+	Globals string
+}
+
+// ProfileName is the name of the profile's named location, without the "@". The default profile
+// has a name too, but no named location: it is inlined.
+func ProfileName(p model.Profile) string { return p.Name() }
+
+// generationMark stands for the generation while its hash is computed; it has the same length.
+const generationMark = "0000000000000000"
+
+// Render writes nginx.conf. The error names a field of Layout that cannot be written safely or is
+// missing, or a setting out of its range; objects of the cluster cannot cause one.
+func Render(m *model.Model, l Layout) (Config, error) {
+	c, err := l.check(m)
+	if err != nil {
+		return Config{}, fmt.Errorf("rendering nginx.conf: %w", err)
+	}
+	c.settings = m.Settings
+	c.listeners = slices.Clone(m.Listeners)
+	slices.SortFunc(c.listeners, func(a, b model.Listener) int {
+		return strings.Compare(listenerName(a), listenerName(b))
+	})
+	c.profiles = collectProfiles(m, l.KeepProfiles)
+
+	text := c.text(generationMark)
+	generation := shortHash(text)
+	text = bytes.Replace(text, []byte(generationMark), []byte(generation), 1)
+
+	config := Config{Text: text, Generation: generation, Profiles: map[string]string{}, Globals: c.globals()}
+	for _, p := range c.profiles {
+		w := &writer{}
+		c.profile(w, p)
+		config.Profiles[p.Name()] = shortHash(w.bytes())
+		config.ProfileList = append(config.ProfileList, p)
+	}
+	for _, li := range c.listeners {
+		config.Listeners = append(config.Listeners, listenerName(li))
+	}
+	return config, nil
+}
+
+// globals hashes the text without the parts that have a reason for a reload of their own.
+func (c conf) globals() string {
+	c.profiles = nil
+	// One of each scheme: what is the same in all servers counts.
+	c.listeners = []model.Listener{{Scheme: model.HTTP}, {Scheme: model.HTTPS}}
+	c.luaDir, c.luaBuild = path{"/lua"}, "0"
+	c.settings.StateMemoryBytes = minStateBytes
+	return shortHash(c.text(generationMark))
+}
+
+// collectProfiles returns the profiles that need a location, sorted by name, each once.
+func collectProfiles(m *model.Model, keep []model.Profile) []model.Profile {
+	byName := map[string]model.Profile{}
+	add := func(p model.Profile) {
+		if p != m.Settings.DefaultProfile {
+			byName[p.Name()] = p
+		}
+	}
+	for _, h := range m.Hosts {
+		for _, r := range h.Routes {
+			add(r.Profile)
+		}
+	}
+	for _, p := range keep {
+		add(p)
+	}
+	profiles := make([]model.Profile, 0, len(byName))
+	for _, p := range byName {
+		profiles = append(profiles, p)
+	}
+	slices.SortFunc(profiles, func(a, b model.Profile) int { return strings.Compare(a.Name(), b.Name()) })
+	return profiles
+}
+
+func listenerName(l model.Listener) string {
+	name := string(l.Scheme) + " " + l.Address.String()
+	if l.Scheme == model.HTTPS && l.HTTP2 {
+		name += " http2"
+	}
+	return name
+}
+
+func shortHash(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,104 @@
+--- Chooses the certificate of a handshake by SNI: the exact name, the one-label wildcard, the host
+-- that serves any name, the default of the settings, else what nginx.conf names. Whatever goes
+-- wrong, the handshake goes on with the certificate of nginx.conf.
+local find, gsub, lower, sub = string.find, string.gsub, string.lower, string.sub
+
+local _M = {}
+
+local MAX_NAME_BYTES = 253
+
+--- The build function of state:kind("cert"): PEM, parsed when it is used.
+function _M.build_certificate(decoded)
+    if type(decoded.chain) ~= "string" or type(decoded.key) ~= "string" then
+        return nil, "a certificate without chain or key"
+    end
+    return decoded
+end
+
+--- The build function of state:kind("sni").
+function _M.build_sni(decoded)
+    if type(decoded.certificate) ~= "string" then
+        return nil, "names no certificate"
+    end
+    return decoded.certificate
+end
+
+--- Make the function of the phase.
+-- @tparam table o ssl: ngx.ssl; state, sni, certificates, settings: of this worker; report;
+--   cache: like resty.lrucache, for parsed certificates
+-- @treturn function
+function _M.new(o)
+    local ssl, cache = o.ssl, o.cache
+
+    --- Parse a certificate, once per pushed body. One that does not parse leaves the one before it.
+    local function parsed(id, revision)
+        local pem = o.certificates:get(id, revision)
+        if not pem then
+            return nil
+        end
+        local known = cache:get(id)
+        if known and known.pem == pem then
+            return known.chain and known
+        end
+        local chain, chain_err = ssl.parse_pem_cert(pem.chain)
+        local key, key_err
+        if chain then
+            key, key_err = ssl.parse_pem_priv_key(pem.key)
+        end
+        if not key then
+            o.report:failed("cert/" .. id, chain_err or key_err or "cannot be parsed")
+            known = known or {}
+            known.pem = pem
+            cache:set(id, known)
+            return known.chain and known
+        end
+        known = { pem = pem, chain = chain, key = key }
+        cache:set(id, known)
+        return known
+    end
+
+    local function by_name(name, revision)
+        local id = o.sni:get(name, revision)
+        return id and parsed(id, revision)
+    end
+
+    local function choose(name, revision)
+        local found
+        -- No client's name is a wildcard.
+        if name and #name <= MAX_NAME_BYTES and not find(name, "^%*") and name ~= "" then
+            name = gsub(lower(name), "%.$", "")
+            found = by_name(name, revision)
+            local dot = find(name, ".", 1, true)
+            if not found and dot and dot > 1 then
+                found = by_name("*" .. sub(name, dot), revision)
+            end
+        end
+        found = found or by_name("", revision)
+        if found then
+            return found
+        end
+        local settings = o.settings:get("global", revision)
+        local id = settings and settings.defaultCertificate
+        return id and parsed(id, revision)
+    end
+
+    return function()
+        local revision = o.state:revision()
+        local found = choose(ssl.server_name(), revision)
+        if not found then
+            return
+        end
+        local ok, err = ssl.clear_certs()
+        if ok then
+            ok, err = ssl.set_cert(found.chain)
+        end
+        if ok then
+            ok, err = ssl.set_priv_key(found.key)
+        end
+        if not ok then
+            o.log("certificate for ", ssl.server_name(), ": ", err)
+        end
+    end
+end
+
+return _M

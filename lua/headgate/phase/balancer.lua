@@ -1,0 +1,2 @@
+--- balancer_by_lua.
+return require("headgate.worker").balance

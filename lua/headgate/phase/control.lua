@@ -1,0 +1,2 @@
+--- content_by_lua of the control socket.
+return require("headgate.worker").control

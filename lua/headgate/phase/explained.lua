@@ -1,0 +1,2 @@
+--- content_by_lua of the peer that explained requests are sent to.
+return require("headgate.worker").explained

@@ -1,0 +1,34 @@
+--- init_by_lua, in the master: make the shared dicts ready and load every module, so that a worker
+-- that is started later runs the same code.
+local cjson = require "cjson.safe"
+
+local boot = require "headgate.boot"
+local config = require "headgate.config"
+local schema = require "headgate.schema"
+
+local function new_id()
+    local file = assert(io.open("/dev/urandom", "rb"))
+    local bytes = assert(file:read(12))
+    file:close()
+    return (bytes:gsub(".", function(c) return string.format("%02x", c:byte()) end))
+end
+
+return function(o)
+    if o.schema ~= schema.NUMBER then
+        error("nginx.conf is of schema " .. o.schema .. ", the Lua files of " .. schema.NUMBER)
+    end
+    config.schema, config.build, config.generation = o.schema, o.build, o.generation
+    for _, name in ipairs(o.profiles) do
+        config.profiles[name] = true
+    end
+    assert(boot.start({
+        dict = ngx.shared.headgate_state, meta = ngx.shared.headgate_meta,
+        state_log = o.state_log, open = io.open, crc32 = ngx.crc32_long,
+        new_id = new_id, encode = cjson.encode,
+    }))
+    for _, phase in ipairs({
+        "init_worker", "route", "balancer", "certificate", "control", "explain", "explained",
+    }) do
+        require("headgate.phase." .. phase)
+    end
+end

@@ -1,0 +1,2 @@
+--- server_rewrite_by_lua: function(scheme).
+return require("headgate.worker").route

@@ -1,0 +1,153 @@
+--- What happens to each request in the router's phase: it is answered here (404, 503, 413,
+-- redirect), or its upstream, pool and policy are handed over in variables of nginx and it goes on
+-- into its profile.
+local redirect = require "headgate.redirect"
+local rewrite = require "headgate.rewrite"
+local variable = require "headgate.variable"
+
+local floor, gsub, lower, tonumber = math.floor, string.gsub, string.lower, tonumber
+
+local _M = {}
+
+local BODIES = {
+    [400] = "400 Bad Request\n",
+    [404] = "default backend - 404",
+    [413] = "413 Request Entity Too Large\n",
+    [503] = "503 Service Temporarily Unavailable\n",
+}
+
+--- Pick one of several backends by weight.
+-- @tparam table route
+-- @tparam function random as math.random
+-- @treturn string name of the upstream
+function _M.pick_backend(route, random)
+    local backends, weights = route.backends, route.weights
+    if not weights then
+        return backends[random(#backends)]
+    end
+    local total = 0
+    for _, w in ipairs(weights) do
+        total = total + w
+    end
+    local n = floor(random() * total)
+    for i, w in ipairs(weights) do
+        if n < w then
+            return backends[i]
+        end
+        n = n - w
+    end
+    return backends[#backends]
+end
+
+--- Is a Host header another spelling of the name that nginx routes by?
+local function same_host(name, header)
+    if not header then
+        return false
+    end
+    local plain = gsub(lower(header), ":%d*$", "")
+    return plain == name or gsub(plain, "%.$", "") == name
+end
+
+--- Make the function of the phase.
+-- @tparam table o ngx: nginx's table; state, router, upstreams, settings: of this worker; profiles:
+--   set of the profiles that nginx.conf holds; report; random
+-- @treturn function function(scheme): "http", "https", or "forwarded" when $headgate_scheme tells
+function _M.new(o)
+    local ngx, var = o.ngx, o.ngx.var
+    local get = variable.reader(var)
+    local state, router, upstreams = o.state, o.router, o.upstreams
+
+    local function answer(status)
+        local body = BODIES[status]
+        ngx.status = status
+        ngx.header["Content-Type"] = "text/plain; charset=utf-8"
+        ngx.header["Content-Length"] = #body
+        ngx.print(body)
+        return ngx.exit(ngx.HTTP_OK)
+    end
+
+    local function redirected(route, name, path, scheme, revision)
+        local forwarded = scheme == "forwarded"
+        if (forwarded and get("headgate_scheme") or scheme) ~= "http" then
+            return false
+        end
+        local settings = o.settings:get("global", revision) or {}
+        if redirect.exempt(path, settings.noTLSRedirect) then
+            return false
+        end
+        local header = forwarded and get("headgate_best_host") or get("headgate_host")
+        local host = redirect.name(header or "") or redirect.name(name)
+        if not host then
+            -- To serve in the clear what must be redirected would let any odd Host through.
+            answer(400)
+            return true
+        end
+        local rule = route.redirect
+        local location = redirect.location(rule, host, get("request_uri"), settings.redirectPort)
+        ngx.redirect(location, rule.status)
+        return true
+    end
+
+    local function rewritten(route, captures)
+        local path, query = rewrite.build(route.rewrite, captures, ngx.escape_uri)
+        if query then
+            ngx.req.set_uri_args(rewrite.join_query(query, get("args")))
+        end
+        ngx.req.set_uri(path, false, true)
+    end
+
+    local function hand_over(route, upstream, id)
+        var.headgate_upstream = id
+        var.headgate_pool = upstream.pool
+        if route.policy then
+            var.headgate_policy = route.policy
+        end
+        -- A profile may be missing between a reload and the push that follows it: the default one
+        -- serves then.
+        if route.profile and o.profiles[route.profile] then
+            return ngx.exec("@" .. route.profile)
+        end
+    end
+
+    return function(scheme)
+        local revision = state:revision()
+        local name, header = get("host") or "", get("http_host")
+        if header ~= name and name ~= "" and not same_host(name, header) then
+            -- An absolute request target names the host (RFC 9112 section 3.2.2), not the header.
+            var.headgate_host = name
+        end
+        local host, broken = router:host(name, revision)
+        if not host then
+            return answer(broken and 503 or 404)
+        end
+        local path = get("uri")
+        local route, captures, err = router:match(host, path)
+        if not route then
+            if err then
+                o.report:failed("host/" .. host.name, "regex: " .. err)
+            end
+            return answer(err and 503 or 404)
+        end
+        if route.redirect and scheme ~= "https"
+            and redirected(route, name, path, scheme, revision) then
+            return
+        end
+        if route.unavailable then
+            return answer(503)
+        end
+        if route.maxBody and (tonumber(get("content_length")) or 0) > route.maxBody then
+            return answer(413)
+        end
+        local id = route.backend or _M.pick_backend(route, o.random)
+        local upstream = upstreams:get(id, revision)
+        if not upstream or upstream.count == 0 then
+            return answer(503)
+        end
+        if route.rewrite then
+            rewritten(route, captures)
+        end
+        return hand_over(route, upstream, id)
+    end
+end
+
+return _M

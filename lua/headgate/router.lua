@@ -1,0 +1,162 @@
+--- Finds the route of a request: host exact, then one-label wildcard, then any host; path exact,
+-- then the longest prefix by element, then regexes in order. Everything from objects is data here:
+-- it is compared, or compiled as the one regex that it is.
+local byte, find, sub = string.byte, string.find, string.sub
+
+local _M = {}
+local mt = { __index = _M }
+
+local SLASH = byte("/")
+-- Names of requests are chosen by clients: what is remembered of them is bounded.
+local MAX_NAMES = 4096
+local MAX_NAME_BYTES = 253
+-- anchored, case-insensitive, compiled by the JIT of PCRE, once.
+_M.REGEX_OPTIONS = "aijo"
+
+--- Turn a decoded host into the one that match reads: numbers of routes become routes.
+-- The build function of state:kind("host").
+function _M.build_host(decoded)
+    local routes = decoded.routes
+    local function resolve(paths)
+        for path, n in pairs(paths or {}) do
+            paths[path] = routes[n] or error("a path names a route that is missing")
+        end
+        return paths
+    end
+    resolve(decoded.exact)
+    resolve(decoded.prefix)
+    for _, r in ipairs(decoded.regex or {}) do
+        r[2] = routes[r[2]] or error("a regex names a route that is missing")
+    end
+    for _, route in ipairs(routes) do
+        if not route.unavailable then
+            route.backend = #route.backends == 1 and route.backends[1] or nil
+        end
+    end
+    return decoded
+end
+
+--- @tparam table o hosts: state:kind("host", build_host); re_find, re_match: of ngx.re
+function _M.new(o)
+    return setmetatable({
+        hosts = o.hosts, re_find = o.re_find, re_match = o.re_match,
+        young = {}, old = {}, count = 0,
+    }, mt)
+end
+
+local function lookup(self, name, revision)
+    local host, broken = self.hosts:get(name, revision)
+    if host or broken or name == "" then
+        return host, broken
+    end
+    local dot = find(name, ".", 1, true)
+    if dot and dot > 1 then
+        host, broken = self.hosts:get("*" .. sub(name, dot), revision)
+        if host or broken then
+            return host, broken
+        end
+    end
+    return self.hosts:get("", revision)
+end
+
+local function remember(self, name, found)
+    if self.count >= MAX_NAMES then
+        self.old, self.young, self.count = self.young, {}, 0
+    end
+    if not self.young[name] then
+        self.count = self.count + 1
+    end
+    self.young[name] = found
+end
+
+--- Find the host that serves a name.
+-- @tparam string name lower case, without port and trailing dot ($host)
+-- @tparam number revision
+-- @return[1] table the host
+-- @return[2] nil, true when there is one that cannot be used
+-- @return[3] nil when there is none
+function _M:host(name, revision)
+    local found = self.young[name]
+    if found and found.revision == revision then
+        return found.host
+    end
+    found = self.old[name]
+    if found and found.revision == revision then
+        remember(self, name, found)
+        return found.host
+    end
+    if #name > MAX_NAME_BYTES or byte(name) == 42 then -- "*": no client's name is a wildcard
+        return self.hosts:get("", revision)
+    end
+    local host, broken = lookup(self, name, revision)
+    if host then
+        remember(self, name, { host = host, revision = revision })
+    end
+    return host, broken
+end
+
+-- Loops of requests count: LuaJIT compiles what leaves such a loop in its first round, but nothing
+-- that runs an ipairs.
+local function match_prefix(host, path)
+    local length, lengths = #path, host.lengths
+    for i = 1, #lengths do
+        local n = lengths[i]
+        if n == length then
+            local route = host.prefix[path]
+            if route then
+                return route
+            end
+        elseif n < length and byte(path, n + 1) == SLASH then
+            local route = host.prefix[sub(path, 1, n)]
+            if route then
+                return route
+            end
+        end
+    end
+end
+
+local function match_regex(self, host, path)
+    local regexes = host.regex
+    for i = 1, #regexes do
+        local pattern, route = regexes[i][1], regexes[i][2]
+        local found, err
+        if route.rewrite then
+            found, err = self.re_match(path, pattern, _M.REGEX_OPTIONS)
+        else
+            local _
+            found, _, err = self.re_find(path, pattern, _M.REGEX_OPTIONS)
+        end
+        if found then
+            return route, found
+        end
+        if err then
+            -- Going on could hand the request to a route that was not meant for it.
+            return nil, nil, err
+        end
+    end
+end
+
+--- Find the route for a path.
+-- @tparam table host of host()
+-- @tparam string path normalised and decoded ($uri)
+-- @treturn[1] table route
+-- @treturn[1] table captures of its regex, when the route rewrites; otherwise not to be used
+-- @treturn[2] nil when there is none
+-- @treturn[3] nil, nil, string why a regex could not be run
+function _M:match(host, path)
+    local route = host.exact and host.exact[path]
+    if route then
+        return route
+    end
+    if host.lengths then
+        route = match_prefix(host, path)
+        if route then
+            return route
+        end
+    end
+    if host.regex then
+        return match_regex(self, host, path)
+    end
+end
+
+return _M

@@ -1,0 +1,149 @@
+package.path = "./?.lua;./spec/?.lua;" .. package.path
+
+local fixture = require "fixture"
+local request = require "headgate.request"
+
+--- Run the phase with a fake of nginx; gives what happened.
+local function run(o)
+    local out = { var = o.var }
+    local ngx = {
+        var = o.var, header = {}, HTTP_OK = 200,
+        print = function(body) out.body = body end,
+        exit = function() out.exited = true end,
+        redirect = function(to, status) out.location, out.status = to, status end,
+        exec = function(to) out.exec = to end,
+        escape_uri = function(s) return s end,
+        req = {
+            set_uri = function(path) out.uri = path end,
+            set_uri_args = function(args) out.args = args end,
+        },
+    }
+    o.var.uri = o.var.uri or "/"
+    o.var.request_uri = o.var.request_uri or o.var.uri
+    o.var.headgate_host = o.var.headgate_host or o.var.http_host
+    request.new({
+        ngx = ngx, state = { revision = function() return 1 end }, report = fixture.report(),
+        router = {
+            host = function(_, name) out.host = name return o.host, o.broken end,
+            match = function() return o.route, o.captures, o.err end,
+        },
+        upstreams = { get = function() return o.upstream end },
+        settings = { get = function() return o.settings end },
+        profiles = { known = true }, random = o.random,
+    })(o.scheme or "http")
+    out.status = out.status or ngx.status
+    return out
+end
+
+local UP = { count = 1, pool = "07_headgate_pool" }
+local HOST = { name = "h" }
+
+describe("request", function()
+    it("hands upstream, pool and policy over", function()
+        local out = run({ var = { host = "h", http_host = "h" }, host = HOST, upstream = UP,
+            route = { backend = "u", policy = "1,2,3,4" } })
+        assert.equal("u", out.var.headgate_upstream)
+        assert.equal("07_headgate_pool", out.var.headgate_pool)
+        assert.equal("1,2,3,4", out.var.headgate_policy)
+        assert.is_nil(out.status)
+        assert.is_nil(out.exec)
+    end)
+
+    it("goes into the profile, if nginx.conf has it", function()
+        local o = { var = { host = "h", http_host = "h" }, host = HOST, upstream = UP,
+            route = { backend = "u", profile = "known" } }
+        assert.equal("@known", run(o).exec)
+        o.route.profile = "unknown"
+        assert.is_nil(run(o).exec)
+    end)
+
+    it("answers 404 and 503", function()
+        local var = { host = "h", http_host = "h" }
+        assert.equal(404, run({ var = var }).status)
+        assert.equal(503, run({ var = var, broken = true }).status)
+        assert.equal(404, run({ var = var, host = HOST }).status)
+        assert.equal(503, run({ var = var, host = HOST, err = "limit" }).status)
+        assert.equal(503, run({ var = var, host = HOST, route = { unavailable = true } }).status)
+        local route = { backend = "u" }
+        assert.equal(503, run({ var = var, host = HOST, route = route }).status)
+        assert.equal(503, run({
+            var = var, host = HOST, route = route, upstream = { count = 0 },
+        }).status)
+    end)
+
+    it("answers 413 by Content-Length", function()
+        local route = { backend = "u", maxBody = 10 }
+        local function status(length)
+            return run({
+                var = { host = "h", http_host = "h", content_length = length }, host = HOST,
+                route = route, upstream = UP,
+            }).status
+        end
+        assert.is_nil(status("10"))
+        assert.is_nil(status(nil))
+        assert.equal(413, status("11"))
+    end)
+
+    it("redirects http, not https", function()
+        local function to(scheme, var)
+            var.host, var.http_host = "h", "h:80"
+            return run({
+                scheme = scheme, var = var, host = HOST, upstream = UP,
+                settings = { noTLSRedirect = { "/open" } },
+                route = { backend = "u", redirect = { status = 308 } },
+            }).location
+        end
+        assert.equal("https://h", to("http", {}))
+        assert.is_nil(to("https", {}))
+        assert.is_nil(to("http", { uri = "/open/x" }))
+        assert.is_nil(to("forwarded", { headgate_scheme = "https" }))
+        assert.is_nil(to("forwarded", { headgate_scheme = "odd" }))
+        local function best(host)
+            return to("forwarded", { headgate_scheme = "http", headgate_best_host = host })
+        end
+        assert.equal("https://first", best("first"))
+        assert.equal("https://h", best("a b"))
+    end)
+
+    it("refuses a redirect for a host that may not stand in a Location", function()
+        local out = run({ var = { host = "a;b", http_host = "a;b" }, host = HOST, upstream = UP,
+            route = { backend = "u", redirect = { status = 308 } } })
+        assert.equal(400, out.status)
+        assert.is_nil(out.location)
+        assert.is_nil(out.var.headgate_upstream)
+    end)
+
+    it("lets the host of the target win over the header", function()
+        local function sent(host, header)
+            return run({ var = { host = host, http_host = header }, host = HOST, upstream = UP,
+                route = { backend = "u" } }).var.headgate_host
+        end
+        assert.equal("h", sent("h", "h"))
+        assert.equal("H:81", sent("h", "H:81"))
+        assert.equal("h.:81", sent("h", "h.:81"))
+        assert.equal("h", sent("h", "other"))
+        assert.equal("h", sent("h", nil))
+        assert.is_nil(sent("", nil))
+    end)
+
+    it("rewrites", function()
+        local out = run({
+            var = { host = "h", http_host = "h", args = "q=1" }, host = HOST, upstream = UP,
+            captures = { "x" }, route = { backend = "u", rewrite = { "/new/", 1, "?a=b" } },
+        })
+        assert.equal("/new/x", out.uri)
+        assert.equal("a=b&q=1", out.args)
+    end)
+
+    it("shares requests by weight", function()
+        local route = { backends = { "a", "b" }, weights = { 1, 3 } }
+        local count = { a = 0, b = 0 }
+        for i = 0, 99 do
+            local name = request.pick_backend(route, function() return i / 100 end)
+            count[name] = count[name] + 1
+        end
+        assert.same({ a = 25, b = 75 }, count)
+        local even = { backends = { "a", "b" } }
+        assert.equal("b", request.pick_backend(even, function() return 2 end))
+    end)
+end)

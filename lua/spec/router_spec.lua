@@ -1,0 +1,121 @@
+package.path = "./?.lua;./spec/?.lua;" .. package.path
+
+local router = require "headgate.router"
+
+--- A collection of hosts by name; counts lookups.
+local function collection(hosts)
+    local c = { lookups = 0 }
+    function c:get(name)
+        self.lookups = self.lookups + 1
+        return hosts[name], hosts[name] == false or nil
+    end
+    return c
+end
+
+local function host(paths)
+    local routes = {}
+    local decoded = { exact = paths.exact, prefix = paths.prefix, regex = paths.regex }
+    for i = 1, paths.n do
+        routes[i] = { id = i, backends = { "u" .. i } }
+    end
+    decoded.routes = routes
+    if paths.prefix then
+        local seen = {}
+        decoded.lengths = {}
+        for p in pairs(paths.prefix) do
+            if not seen[#p] then
+                seen[#p] = true
+                table.insert(decoded.lengths, #p)
+            end
+        end
+        table.sort(decoded.lengths, function(a, b) return a > b end)
+    end
+    return router.build_host(decoded)
+end
+
+describe("router", function()
+    it("prefers the exact host, then the wildcard, then any host", function()
+        local exact, wild, any = { name = "exact" }, { name = "wild" }, { name = "any" }
+        local r = router.new({
+            hosts = collection({ ["a.x"] = exact, ["*.x"] = wild, [""] = any }),
+        })
+        assert.equal(exact, r:host("a.x", 1))
+        assert.equal(wild, r:host("b.x", 1))
+        assert.equal(any, r:host("a.b.x", 1))
+        assert.equal(any, r:host("x", 1))
+        assert.equal(any, r:host("", 1))
+        assert.equal(any, r:host("*.x", 1))
+        assert.equal(any, r:host(".x", 1))
+        assert.equal(any, r:host(("a"):rep(254), 1))
+    end)
+
+    it("does not fall back from a host that is broken", function()
+        local r = router.new({ hosts = collection({ ["a.x"] = false, ["*.x"] = {}, [""] = {} }) })
+        local found, broken = r:host("a.x", 1)
+        assert.is_falsy(found)
+        assert.is_true(broken)
+    end)
+
+    it("remembers names for one revision, and a bounded number of them", function()
+        local hosts = collection({ [""] = { name = "any" } })
+        local r = router.new({ hosts = hosts })
+        r:host("a", 1)
+        local lookups = hosts.lookups
+        r:host("a", 1)
+        assert.equal(lookups, hosts.lookups)
+        r:host("a", 2)
+        assert.is_true(hosts.lookups > lookups)
+        for i = 1, 20000 do
+            r:host("n" .. i, 2)
+        end
+        local kept = 0
+        for _, names in ipairs({ r.young, r.old }) do
+            for _ in pairs(names) do
+                kept = kept + 1
+            end
+        end
+        assert.is_true(kept <= 2 * 4096)
+    end)
+
+    it("matches exact before the longest prefix, by element", function()
+        local h = host({ n = 5, exact = { ["/foo"] = 1, ["/bar/"] = 5 },
+            prefix = { ["/foo"] = 2, ["/foo/bar"] = 3, [""] = 4 } })
+        local r = router.new({ hosts = collection({}) })
+        local cases = {
+            ["/foo"] = 1, ["/foo/"] = 2, ["/foo/bar"] = 3, ["/foo/bar/x"] = 3, ["/foo/barx"] = 2,
+            ["/foox"] = 4, ["/"] = 4, ["/bar/"] = 5, ["/bar"] = 4, ["/bar/x"] = 4,
+        }
+        for path, id in pairs(cases) do
+            assert.equal(id, r:match(h, path).id, path)
+        end
+    end)
+
+    it("finds nothing where nothing matches", function()
+        local r = router.new({ hosts = collection({}) })
+        assert.is_nil(r:match(host({ n = 1, prefix = { ["/a"] = 1 } }), "/b"))
+        assert.is_nil(r:match(host({ n = 0 }), "/"))
+    end)
+
+    it("takes the first regex that matches, and stops where one cannot be run", function()
+        local r = router.new({
+            hosts = collection({}),
+            re_find = function(path, pattern)
+                if pattern == "error" then
+                    return nil, nil, "match limit"
+                end
+                return path:find(pattern)
+            end,
+        })
+        local h = host({ n = 3, regex = { { "^/aa", 1 }, { "^/a", 2 }, { "^/", 3 } } })
+        assert.equal(1, r:match(h, "/aa").id)
+        assert.equal(2, r:match(h, "/ab").id)
+        assert.equal(3, r:match(h, "/x").id)
+        local route, _, err = r:match(host({ n = 2, regex = { { "error", 1 }, { "^/", 2 } } }), "/")
+        assert.is_nil(route)
+        assert.equal("match limit", err)
+    end)
+
+    it("refuses a host whose table names a route that is missing", function()
+        assert.has_error(function() router.build_host({ routes = {}, exact = { ["/"] = 1 } }) end)
+    end)
+end)

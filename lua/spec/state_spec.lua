@@ -1,0 +1,125 @@
+package.path = "./?.lua;./spec/?.lua;" .. package.path
+
+local fixture = require "fixture"
+local state = require "headgate.state"
+
+describe("state", function()
+    local dict, meta, report, view, things, builds
+
+    before_each(function()
+        dict, meta, report, builds = fixture.dict(), fixture.dict(), fixture.report(), 0
+        view = state.new({
+            dict = dict, meta = meta, decode = fixture.decode, report = report,
+            yield = function() end,
+        })
+        things = view:kind("thing", function(decoded, name, previous)
+            builds = builds + 1
+            if decoded.bad then
+                error("bad")
+            end
+            return { name = name, n = decoded.n, previous = previous and previous.n }
+        end)
+    end)
+
+    local function push(revision, name, hash, body)
+        if body then
+            dict.values["body/" .. hash] = body
+        end
+        dict.values["thing/" .. name] = hash
+        meta.values.revision = revision
+    end
+
+    it("decodes what is used, once for each body", function()
+        push(1, "a", "h1", '{"n":1}')
+        push(1, "b", "h2", '{"n":2}')
+        assert.equal(1, things:get("a", view:revision()).n)
+        assert.equal(1, things:get("a", view:revision()).n)
+        assert.equal(1, builds)
+        meta.values.revision = 2 -- a change elsewhere
+        things:get("a", view:revision())
+        assert.equal(1, builds)
+        push(3, "a", "h3", '{"n":3}')
+        assert.equal(3, things:get("a", view:revision()).n)
+        assert.equal(1, things:get("a", view:revision()).previous)
+        assert.equal(2, builds)
+    end)
+
+    it("sees no change before the revision", function()
+        push(1, "a", "h1", '{"n":1}')
+        things:get("a", 1)
+        push(1, "a", "h2", '{"n":2}')
+        assert.equal(1, things:get("a", 1).n)
+    end)
+
+    it("knows what is not there, and what left", function()
+        assert.is_nil(things:get("a", view:revision()))
+        push(1, "a", "h1", '{"n":1}')
+        assert.is_table(things:get("a", view:revision()))
+        dict.values["thing/a"] = nil
+        meta.values.revision = 2
+        local value, broken = things:get("a", view:revision())
+        assert.is_nil(value)
+        assert.is_nil(broken)
+    end)
+
+    it("keeps the old object when the new one cannot be used, and tells", function()
+        push(1, "a", "h1", '{"n":1}')
+        things:get("a", view:revision())
+        for revision, body in ipairs({ "nonsense", "7", '{"bad":true}' }) do
+            push(revision + 1, "a", "x" .. revision, body)
+            assert.equal(1, things:get("a", view:revision()).n)
+            assert.is_string(report.errors["thing/a"])
+        end
+        push(9, "a", "missing")
+        assert.equal(1, things:get("a", view:revision()).n)
+        assert.equal("its body is missing", report.errors["thing/a"])
+        push(10, "a", "h2", '{"n":2}')
+        assert.equal(2, things:get("a", view:revision()).n)
+        assert.is_nil(report.errors["thing/a"])
+    end)
+
+    it("tells an object that never could be used from none", function()
+        push(1, "a", "h1", "nonsense")
+        for _ = 1, 2 do
+            local value, broken = things:get("a", view:revision())
+            assert.is_nil(value)
+            assert.is_true(broken)
+        end
+        push(2, "a", "h2", '{"n":2}')
+        assert.equal(2, things:get("a", view:revision()).n)
+    end)
+
+    it("reads the pointer again when its body has just been dropped", function()
+        push(1, "a", "h2", '{"n":2}')
+        local get, first = dict.get, true
+        rawset(dict, "get", function(self, key)
+            if key == "thing/a" and first then
+                first = false
+                return "h1"
+            end
+            return get(self, key)
+        end)
+        assert.equal(2, things:get("a", 1).n)
+    end)
+
+    it("sweeps what is no longer pushed, keeps what changed", function()
+        push(1, "a", "h1", '{"n":1}')
+        push(1, "b", "h2", '{"n":2}')
+        things:get("a", view:revision())
+        things:get("b", view:revision())
+        dict.values["thing/a"] = nil
+        push(2, "b", "h3", '{"n":3}')
+        view:sweep()
+        assert.is_nil(things.entries.a)
+        assert.equal(3, things:get("b", view:revision()).n)
+        assert.equal(2, things:get("b", view:revision()).previous)
+    end)
+
+    it("reports each revision once", function()
+        meta.values.revision = 4
+        view:revision()
+        view:revision()
+        assert.equal(1, report.written)
+        assert.equal(4, report.revision)
+    end)
+end)
