@@ -7,11 +7,12 @@ local mt = { __index = _M }
 local KEEP_SECONDS = 10
 local MAX_ERRORS = 20
 
---- @tparam table o meta: dict, pid, generation, now: function() seconds, encode
+--- The worker sets pid and generation when it starts.
+-- @tparam table o meta: dict, now: function() seconds, encode
 function _M.new(o)
     return setmetatable({
         meta = o.meta, now = o.now, encode = o.encode,
-        pid = o.pid, generation = o.generation, revision = 0, errors = {},
+        pid = 0, generation = "", revision = 0, errors = {},
     }, mt)
 end
 

@@ -10,6 +10,7 @@ local balancer = require "headgate.balancer"
 local certificate = require "headgate.certificate"
 local config = require "headgate.config"
 local control = require "headgate.control"
+local explain = require "headgate.explain"
 local report = require "headgate.report"
 local request = require "headgate.request"
 local router = require "headgate.router"
@@ -39,11 +40,28 @@ end
 
 local _M = { report = own_report, state = view }
 
-_M.route = request.new({
-    ngx = ngx, state = view, upstreams = upstreams, settings = settings, report = own_report,
-    profiles = config.profiles, random = math.random,
-    router = router.new({ hosts = hosts, re_find = ngx.re.find, re_match = ngx.re.match }),
+local own_router = router.new({ hosts = hosts, re_find = ngx.re.find, re_match = ngx.re.match })
+
+--- Make a request phase over a router and upstreams: those of clients, or those that explain
+-- watches.
+local function new_route(found_by, picked_from)
+    return request.new({
+        ngx = ngx, state = view, settings = settings, report = own_report,
+        profiles = config.profiles, random = math.random,
+        router = found_by, upstreams = picked_from,
+    })
+end
+
+_M.route = new_route(own_router, upstreams)
+
+local watched = explain.watch({
+    router = own_router, upstreams = upstreams,
+    tell = function(seen) ngx.var.headgate_explain = cjson.encode(seen) end,
 })
+_M.explain = explain.phase({
+    var = ngx.var, route = new_route(watched.router, watched.upstreams),
+})
+_M.explained = explain.echo({ ngx = ngx, encode = cjson.encode })
 
 _M.balance = balancer.new({ ngx = ngx, api = ngx_balancer, state = view, upstreams = upstreams })
 
@@ -63,7 +81,6 @@ _M.control = control.new({
 
 --- Start what each worker does beside requests.
 function _M.start()
-    jit.flush() require('jit.opt').start('hotloop=4','minstitch=1000000')
     own_report.pid, own_report.generation = ngx.worker.pid(), config.generation
     math.randomseed(ngx.now() * 1000 + ngx.worker.pid())
     meta:safe_set("generation", config.generation)

@@ -146,7 +146,7 @@ func (p *dpProxy) run() {
 	for _, s := range p.layout.Sockets() {
 		_ = os.Remove(s)
 	}
-	p.cmd = exec.Command("nginx", "-p", p.dir, "-c", p.dir+"/nginx.conf", "-e", p.dir+"/error.log") //nolint:noctx // ended by end
+	p.cmd = exec.Command("nginx", "-p", p.dir, "-c", p.dir+"/nginx.conf", "-e", p.dir+"/error.log")
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	p.cmd.Stdout, p.cmd.Stderr = os.Stderr, os.Stderr
 	if err := p.cmd.Start(); err != nil {
@@ -580,7 +580,7 @@ func (p *dpProxy) get(host, path string) dpResponse {
 // raw sends bytes on a connection and returns all that comes back.
 func (p *dpProxy) raw(text string) string {
 	p.t.Helper()
-	conn, err := net.Dial("tcp", p.http.String()) //nolint:noctx // loopback
+	conn, err := net.Dial("tcp", p.http.String())
 	if err != nil {
 		p.t.Fatal(err)
 	}

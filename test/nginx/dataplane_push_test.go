@@ -387,7 +387,7 @@ func TestPeersGoneAtPick(t *testing.T) {
 	taken := make(chan struct{}, 2)
 	var peers []model.Peer
 	for range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,7 +413,7 @@ func TestPeersGoneAtPick(t *testing.T) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		res, err := p.try(context.Background(), dpRequest{host: "a.test", path: "/"})
+		res, err := p.try(t.Context(), dpRequest{host: "a.test", path: "/"})
 		done <- result{res, err}
 	}()
 	<-taken
@@ -440,7 +440,7 @@ func TestPushesUnderLoadDropNothing(t *testing.T) {
 			transport := &http.Transport{}
 			defer transport.CloseIdleConnections()
 			for ctx.Err() == nil {
-				req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+p.http.String()+"/", nil)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.http.String()+"/", nil)
 				if err != nil {
 					failed.Add(1)
 					return
@@ -512,7 +512,7 @@ func TestLargePush(t *testing.T) {
 		slow := time.Duration(0)
 		for ctx.Err() == nil {
 			start := time.Now()
-			if res, err := p.try(context.Background(), dpRequest{host: "a.test", path: "/"}); err != nil || res.status != 200 {
+			if res, err := p.try(t.Context(), dpRequest{host: "a.test", path: "/"}); err != nil || res.status != 200 {
 				t.Errorf("during the push: %d %v", res.status, err)
 				break
 			}

@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -469,7 +471,7 @@ func TestCertificatesBySNI(t *testing.T) {
 func TestTLSVersions(t *testing.T) {
 	p := dpStart(t, dpSettings())
 	for version, want := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
-		conn, err := tls.Dial("tcp", p.https.String(), &tls.Config{ //nolint:gosec,noctx // the test is about versions
+		conn, err := tls.Dial("tcp", p.https.String(), &tls.Config{ //nolint:gosec // the test is about versions
 			InsecureSkipVerify: true, MinVersion: version, MaxVersion: version,
 		})
 		if (err == nil) != want {
@@ -484,7 +486,7 @@ func TestTLSVersions(t *testing.T) {
 // TestWebSocketOutlivesPushes: a tunnel goes on while routes and peers change around it.
 func TestWebSocketOutlivesPushes(t *testing.T) {
 	p, _ := dpServe(t, dpSettings(), dpHost("ws.test", dpRoute(model.PathPrefix, "/", "d/a/80")))
-	conn, err := net.Dial("tcp", p.http.String()) //nolint:noctx // loopback
+	conn, err := net.Dial("tcp", p.http.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -517,4 +519,29 @@ func TestWebSocketOutlivesPushes(t *testing.T) {
 	echo("after its peer left")
 	p.reload()
 	echo("after a reload")
+}
+
+// TestAccessLogHoldsNoQueries: tokens and codes travel in queries; the log must not keep them.
+func TestAccessLogHoldsNoQueries(t *testing.T) {
+	a := dpNewBackend(t, "a")
+	p := dpStart(t, dpSettings())
+	p.model.Upstreams = []*model.Upstream{dpUpstream("d/a/80", a)}
+	p.model.Hosts = []*model.Host{dpHost("a.test", dpRoute(model.PathPrefix, "/", "d/a/80"))}
+	p.layout.AccessLog = p.dir + "/access.log"
+	old := p.workerPIDs()
+	p.reload()
+	p.settle(old)
+	p.push()
+	p.do(dpRequest{host: "a.test", path: "/login?token=s3cret", header: map[string]string{
+		"Referer": "https://x.test/page?code=s3cret", "Authorization": "Bearer s3cret", "Cookie": "id=s3cret", "X-Request-ID": "id7",
+	}})
+	want := regexp.MustCompile(`^127\.0\.0\.1 - - \[[^]]+\] "GET /login HTTP/1\.1" 200 \d+ "https://x\.test/page" "Go-http-client/1\.1" \d+ [\d.]+ \[d/a/80\] \[\] ` +
+		regexp.QuoteMeta(a.address.String()) + ` \d+ [\d.]+ 200 id7\n$`)
+	p.eventually("the request is logged", func() error {
+		b, err := os.ReadFile(p.layout.AccessLog)
+		if err == nil && (!want.Match(b) || bytes.Contains(b, []byte("s3cret"))) {
+			err = fmt.Errorf("%q", b)
+		}
+		return err
+	})
 }
