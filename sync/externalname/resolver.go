@@ -170,7 +170,11 @@ func (r *Resolver) Run(ctx context.Context) error {
 				}
 			})
 		})
-		resetTo(timer, states, running < r.config.Concurrency)
+		if running < r.config.Concurrency {
+			resetTo(timer, states)
+		} else {
+			timer.Stop() // with no free slot, a result must come first
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -228,15 +232,15 @@ func (r *Resolver) startDue(states map[string]*state, free int, start func(name 
 	return len(due)
 }
 
-// resetTo sets the timer to the next name that becomes due; with no free slot, a result must come first.
-func resetTo(timer *time.Timer, states map[string]*state, free bool) {
+// resetTo sets the timer to the next name that becomes due, and stops it when there is none.
+func resetTo(timer *time.Timer, states map[string]*state) {
 	next := time.Time{}
 	for _, s := range states {
 		if !s.running && (next.IsZero() || s.due.Before(next)) {
 			next = s.due
 		}
 	}
-	if next.IsZero() || !free {
+	if next.IsZero() {
 		timer.Stop()
 		return
 	}

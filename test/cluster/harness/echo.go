@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// EchoImage, with any tag, is an image every cluster with pods knows: an HTTP server on the pod's containerPorts that
+// EchoImage is an image that every cluster with pods knows, with any tag: an HTTP server on the pod's containerPorts that
 // answers each request with an Echo. The test binary itself plays it; see Main.
 const EchoImage = "headgate.test/echo"
 

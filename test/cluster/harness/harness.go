@@ -88,7 +88,7 @@ func Start(t testing.TB, opts ...Option) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "testcluster-")
+	dir, err := os.MkdirTemp("", "testcluster-") //nolint:usetesting // the API server's unix paths must stay short, and a subtest's name is long
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func startProcess(binary, logPath string, args ...string) (*process, []string, e
 		return nil, nil, err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(binary, args...)
+	cmd := exec.CommandContext(context.Background(), binary, args...)
 	cmd.Stderr = log
 	// Its own group: Ctrl-C is for the test, whose end then ends the child.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

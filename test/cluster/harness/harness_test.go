@@ -280,7 +280,7 @@ func ask(ctx context.Context, ip string) (harness.Echo, error) {
 	if err != nil {
 		return echo, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Timeout: time.Second}).Do(req)
 	if err != nil {
 		return echo, err
 	}

@@ -57,7 +57,7 @@ func reexecute() int {
 	}
 	// Pdeathsig follows the thread that starts the child, so this one has to stay.
 	runtime.LockOSThread()
-	cmd := exec.Command("/bin/sh", append([]string{"-c", setup, self}, os.Args[1:]...)...)
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", append([]string{"-c", setup, self}, os.Args[1:]...)...)
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
