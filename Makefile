@@ -19,11 +19,11 @@ GOTEST := go test -race -shuffle=on
 # The fast level: every room, and of test/ what starts neither nginx nor an API server.
 FAST_PACKAGES = $$(go list ./... | grep -vE '^headgate/test/' ) ./test/arch/...
 
-.PHONY: help run build test check lint unit arch lua-lint lua-test shell-lint generate \
-	generate-check vulncheck tidy-check testcluster deps clean
+.PHONY: help run build test test-chaos-long check lint unit arch lua-lint lua-test shell-lint generate \
+	generate-check vulncheck tidy-check testcluster deps clean fuzz bench-cpu bench-propagation
 
 help: ## print this list
-	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## install what is needed, build, and show the quick start on 127.0.0.1:8080 and :8443
 	@scripts/install-deps.sh run
@@ -39,10 +39,14 @@ test: ## run every test; installs and builds what is missing (root, Debian)
 	@$(MAKE) lint lua-test generate-check tidy-check vulncheck
 	$(GOTEST) -timeout 40m ./...
 
+test-chaos-long: ## kill random parts for five minutes under load (HEADGATE_CHAOS=20m for longer)
+	@scripts/install-deps.sh test
+	HEADGATE_CHAOS=$${HEADGATE_CHAOS:-5m} $(GOTEST) -v -count=1 -timeout 2h -run 'TestChaos/random_kills' ./test/chaos
+
 check: lint lua-test unit ## run the fast levels: lint, unit, arch, Lua (warm: under two minutes)
 
 lint: lua-lint shell-lint ## run golangci-lint, luacheck and shellcheck
-	$(PLAIN) $(TOOL) golangci-lint run ./...
+	$(PLAIN) $(TOOL) golangci-lint run --allow-parallel-runners ./...
 
 lua-lint:
 	@if [ -d lua ]; then luacheck --quiet lua; fi
@@ -58,6 +62,9 @@ arch: ## test the rules of the rooms alone
 
 lua-test: ## run the Lua specs (busted under LuaJIT)
 	@if [ -d lua/spec ]; then cd lua && luajit /usr/bin/busted spec; fi
+
+fuzz: ## run every fuzz target for FUZZTIME (10s); FUZZ=REGEX picks some, KEEP=N keeps N new inputs each
+	@scripts/fuzz.sh
 
 generate: ## rewrite the generated files
 	$(PLAIN) go generate ./...
@@ -75,6 +82,18 @@ vulncheck: ## look for known vulnerabilities that our code calls
 
 testcluster: ## build bin/testcluster, the real API server of the tests
 	@test/testcluster/build.sh
+
+bench-cpu: ## measure CPU time and latency a request beside static nginx (root; QUICK=1: short)
+	@scripts/install-deps.sh test
+	@$(MAKE) build
+	$(PLAIN) go build -o bin/bench-cpu ./bench/cpu
+	@bin/bench-cpu
+
+bench-propagation: ## measure how fast a change in a real API server is served (root; QUICK=1: short)
+	@scripts/install-deps.sh test
+	@$(MAKE) build testcluster
+	$(PLAIN) go build -o bin/bench-propagation ./bench/propagation
+	@bin/bench-propagation
 
 deps: ## install the Debian packages of `make run` and `make test`
 	@scripts/install-deps.sh test

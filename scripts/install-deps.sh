@@ -3,7 +3,7 @@
 # with nothing missing it only looks and needs neither root nor the network.
 #
 #   scripts/install-deps.sh run    what `make run` needs: nginx with Lua, curl, openssl
-#   scripts/install-deps.sh test   that, and what `make test` needs on top
+#   scripts/install-deps.sh test   that, and what `make test` and the benchmarks need on top
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,6 +17,7 @@ run_packages=(
 test_packages=(
   gcc libc6-dev util-linux shellcheck
   luajit2 lua-check lua-busted wrk
+  haproxy
 )
 
 say() { printf 'install-deps: %s\n' "$*"; }
@@ -44,29 +45,37 @@ installed() {
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# The distribution's nginx package starts a server on :80 while it installs.
-# Where it came with our install, nobody asked for that server.
-stop_stock_nginx() {
+# The distribution's packages of nginx and HAProxy start a server while they install.
+# Where one came with our install, nobody asked for that server.
+stop_stock() {
+  local name=$1 binary=$2
   if [ -d /run/systemd/system ]; then
-    if systemctl disable --now nginx.service >/dev/null 2>&1; then
-      say "nginx came with this install; nginx.service is stopped and disabled"
+    if systemctl disable --now "$name.service" >/dev/null 2>&1; then
+      say "$name came with this install; $name.service is stopped and disabled"
     else
-      say "nginx.service could not be stopped: run 'systemctl disable --now nginx.service'"
+      say "$name.service could not be stopped: run 'systemctl disable --now $name.service'"
     fi
     return
   fi
   if command -v update-rc.d >/dev/null; then
-    update-rc.d nginx disable >/dev/null 2>&1 || true
+    update-rc.d "$name" disable >/dev/null 2>&1 || true
   fi
   local pid
-  pid=$(cat /run/nginx.pid 2>/dev/null) || return 0
-  [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = /usr/sbin/nginx ] || return 0
-  kill -QUIT "$pid" 2>/dev/null || return 0
+  pid=$(head -n 1 "/run/$name.pid" 2>/dev/null) || return 0
+  [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = "$binary" ] || return 0
+  kill -TERM "$pid" 2>/dev/null || return 0
   for _ in $(seq 50); do
     kill -0 "$pid" 2>/dev/null || break
     sleep 0.1
   done
-  say "nginx came with this install and had started; it is stopped"
+  say "$name came with this install and had started; it is stopped"
+}
+
+stop_new() {
+  local name
+  for name in "${new[@]}"; do
+    stop_stock "$name" "/usr/sbin/$name"
+  done
 }
 
 case "${1:-}" in
@@ -89,10 +98,12 @@ fi
 [ "$(id -u)" -eq 0 ] ||
   die "packages are missing (${missing[*]}) and only root can install them: run this as root"
 
-if [ ! -e /usr/sbin/nginx ]; then
-  # On EXIT, so that it also happens when apt fails half-way.
-  trap stop_stock_nginx EXIT
-fi
+new=()
+for name in nginx haproxy; do
+  case " ${missing[*]} " in *" $name "*) [ -e "/usr/sbin/$name" ] || new+=("$name") ;; esac
+done
+# On EXIT, so that it also happens when apt fails half-way.
+trap stop_new EXIT
 
 say "installing ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
