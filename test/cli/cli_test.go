@@ -54,6 +54,7 @@ func TestScripts(t *testing.T) {
 			"until":   until,
 			"save":    save,
 			"same":    same,
+			"code":    exitCode,
 			"signal":  signalPID,
 			"replace": replace,
 		},
@@ -238,6 +239,21 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if (args[0] == args[1]) == neg {
 		ts.Fatalf("%q and %q", args[0], args[1])
+	}
+}
+
+// exitCode N COMMAND... runs the command and expects that exit code.
+func exitCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N COMMAND...")
+	}
+	cmd := command(ts, args[1:])
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		ts.Fatalf("run %q: %v", args[1:], err)
+	}
+	if got := strconv.Itoa(cmd.ProcessState.ExitCode()); got != args[0] {
+		ts.Fatalf("%q: exit code %s, want %s; it says:\n%s", args[1:], got, args[0], out)
 	}
 }
 

@@ -209,8 +209,13 @@ type edge struct {
 
 func newEdge(t *testing.T, kubeconfig, identity string, change func(*kubestatus.Config)) *edge {
 	t.Helper()
+	return newEdgeOf(t, kubewatch.Config{Kubeconfig: kubeconfig, Version: "test"}, identity, change)
+}
+
+func newEdgeOf(t *testing.T, read kubewatch.Config, identity string, change func(*kubestatus.Config)) *edge {
+	t.Helper()
 	e := &edge{kick: make(chan struct{}, 1)}
-	e.source, e.log = watching(t, kubewatch.Config{Kubeconfig: kubeconfig, Version: "test"})
+	e.source, e.log = watching(t, read)
 	complete(t, e.source)
 	config := kubestatus.Config{
 		Client:        func() kubernetes.Interface { return e.source.Client() },

@@ -128,7 +128,7 @@ data: {tls.crt: YQ==, tls.key: Yg==}
 		}
 		var names []string
 		for _, o := range s.Secrets {
-			names = append(names, o.Key.Namespace+"/"+o.Name)
+			names = append(names, o.String())
 		}
 		if want := []string{shop + "/tls", third + "/default-tls"}; !slices.Equal(names, want) {
 			t.Errorf("secrets %v, want %v", names, want)
@@ -204,7 +204,7 @@ rules:
 `
 	c.Apply(t, role)
 	source, log := watching(t, kubewatch.Config{Kubeconfig: kubeconfig})
-	const advice = `add to the ClusterRole of headgate's ServiceAccount: {apiGroups: ["discovery.k8s.io"], resources: [endpointslices], verbs: [get, list, watch]}`
+	const advice = `add to the ClusterRole of headgate's ServiceAccount: {apiGroups: ["discovery.k8s.io"], resources: [endpointslices], verbs: [list, watch]}`
 	harness.Eventually(t, soon, func() error {
 		h := source.Health()
 		if len(h.Forbidden) == 0 || !strings.Contains(h.Forbidden[0], advice) {

@@ -1,0 +1,28 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// AskApplied gets the body of the daemon's Answers.Applied: its whole account, or with a pointer that one object. The
+// error wraps ErrUnreachable like that of Ask, or ErrRefused with what the daemon says.
+func AskApplied(ctx context.Context, runtimeDir, pointer string) ([]byte, error) {
+	what := "/v1/applied"
+	if pointer != "" {
+		what += "?pointer=" + url.QueryEscape(pointer)
+	}
+	status, body, err := call(ctx, runtimeDir, http.MethodGet, what, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case status == http.StatusNotFound:
+		return nil, fmt.Errorf("%w: it is of a version that compares nothing; restart it with this one", ErrRefused)
+	case status != http.StatusOK:
+		return nil, fmt.Errorf("%w: %s", ErrRefused, oneLine(strings.TrimSpace(string(body))))
+	}
+	return body, nil
+}

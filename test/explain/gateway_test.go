@@ -1,0 +1,326 @@
+// Package explain holds headgate explain to its word: what it says of a request is what the gateway does with
+// the same bytes.
+package explain
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"headgate/cmd/explain"
+	"headgate/sync/admin"
+)
+
+// binary is built once by TestMain.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "headgate-explain-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binary = filepath.Join(dir, "headgate")
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", binary, "headgate/cmd/headgate")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build headgate:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// patience bounds every wait. It is long: the machine may be busy.
+const patience = 30 * time.Second
+
+// gateway is one running headgate with its proxy.
+type gateway struct {
+	dir         string
+	http, https string // "127.0.0.1:port"
+	cmd         *exec.Cmd
+	log         logBuffer
+}
+
+type logBuffer struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// start runs headgate over the manifests, with extra top-level keys in YAML, and returns once it is ready.
+func start(t *testing.T, manifests, extra string) *gateway {
+	t.Helper()
+	dir := t.TempDir()
+	// nginx's workers are another user: they must be able to reach the runtime directory.
+	for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := &gateway{dir: dir, http: freeAddress(t), https: freeAddress(t)}
+	conf := fmt.Sprintf(`
+manifests: [%q]
+listeners: {http: [%q], https: [%q]}
+proxy: {mode: managed, stopWithDaemon: true, workerProcesses: 2}
+upstreams: {allowLoopback: true}
+metrics: {listen: ""}
+stateDir: %q
+runtimeDir: %q
+%s`, filepath.Join(dir, "manifests"), g.http, g.https, filepath.Join(dir, "state"), g.runtimeDir(), extra)
+	for name, text := range map[string]string{"headgate.yaml": conf, "manifests/site.yaml": manifests} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), binary, "run", "--config", filepath.Join(dir, "headgate.yaml"))
+	g.cmd.Stdout, g.cmd.Stderr = &g.log, &g.log
+	if err := g.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.stop(t) })
+	g.awaitReady(t)
+	return g
+}
+
+func (g *gateway) runtimeDir() string { return filepath.Join(g.dir, "run") }
+
+func (g *gateway) awaitReady(t *testing.T) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if s, err := admin.Ask(t.Context(), g.runtimeDir()); err == nil && s.Ready {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("not ready within %s; its log:\n%s", patience, &g.log)
+		case <-tick.C:
+		}
+	}
+}
+
+func (g *gateway) stop(t *testing.T) {
+	_ = g.cmd.Process.Signal(syscall.SIGTERM)
+	done := make(chan error, 1)
+	go func() { done <- g.cmd.Wait() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("headgate did not stop cleanly: %v", err)
+		}
+	case <-time.After(patience):
+		_ = g.cmd.Process.Kill()
+		t.Errorf("headgate did not stop within %s", patience)
+	}
+	text, err := os.ReadFile(filepath.Join(g.runtimeDir(), "error.log"))
+	if err != nil {
+		t.Error(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		for _, mark := range []string{"[alert]", "[emerg]", "[crit]", "lua entry thread aborted", "stack traceback"} {
+			if strings.Contains(line, mark) {
+				t.Errorf("the proxy's error log: %s", line)
+			}
+		}
+	}
+	if t.Failed() {
+		t.Logf("headgate's log:\n%s", &g.log)
+	}
+}
+
+// request is a request for the gateway and for explain alike.
+type request struct {
+	tls    bool
+	sni    string
+	method string
+	target string
+	header []string // Host among them
+	body   string   // what is sent of it
+}
+
+// String shows the request as it is sent.
+func (r request) String() string {
+	return fmt.Sprintf("tls=%t sni=%q %s %q %q", r.tls, r.sni, r.method, r.target, r.header)
+}
+
+// answer is what came back, from the gateway or from its backend.
+type answer struct {
+	status   int
+	location string
+	backend  *received // nil: the gateway answered by itself
+	subject  string    // of the certificate
+}
+
+// String shows everything.
+func (a answer) String() string {
+	text := fmt.Sprintf("%d location=%q certificate=%q", a.status, a.location, a.subject)
+	if a.backend != nil {
+		text += fmt.Sprintf(" backend=%+v", *a.backend)
+	}
+	return text
+}
+
+// send gives the gateway the bytes of r on a connection of their own.
+func (g *gateway) send(ctx context.Context, r request) (answer, error) {
+	var a answer
+	address := g.http
+	if r.tls {
+		address = g.https
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return a, err
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if r.tls {
+		secure := tls.Client(conn, &tls.Config{ServerName: r.sni, InsecureSkipVerify: true}) //nolint:gosec // the certificate is looked at, not trusted
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return a, err
+		}
+		a.subject = secure.ConnectionState().PeerCertificates[0].Subject.String()
+		conn = secure
+	}
+	raw := r.method + " " + r.target + " HTTP/1.1\r\n" + strings.Join(append(r.header, "Connection: close"), "\r\n") + "\r\n\r\n"
+	if _, err := io.WriteString(conn, raw); err != nil {
+		return a, err
+	}
+	go func() { _, _ = io.WriteString(conn, r.body) }() // a body that is refused may be cut off
+	res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: r.method})
+	if err != nil {
+		return a, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	a.status, a.location = res.StatusCode, res.Header.Get("Location")
+	if text := res.Header.Get("X-Received"); text != "" {
+		a.backend = new(received)
+		return a, json.Unmarshal([]byte(text), a.backend)
+	}
+	return a, nil
+}
+
+// explain asks the daemon about r.
+func (g *gateway) explain(ctx context.Context, r request) (explain.Explanation, error) {
+	scheme, address := "http", g.http
+	if r.tls {
+		scheme, address = "https", g.https
+	}
+	_, port, _ := net.SplitHostPort(address)
+	var e explain.Explanation
+	question, err := json.Marshal(explain.Question{
+		URL: scheme + "://" + r.sni + ":" + port, Method: r.method, Target: r.target, Client: "127.0.0.1",
+		Header: append(r.header, "Connection: close"),
+	})
+	if err != nil {
+		return e, err
+	}
+	body, err := admin.AskExplain(ctx, g.runtimeDir(), question)
+	if err != nil {
+		return e, err
+	}
+	return e, json.Unmarshal(body, &e)
+}
+
+// received is what a backend got.
+type received struct{ Name, Method, URI, Host string }
+
+// startBackend answers every request with what it got, byte by byte: net/http would refuse some of it.
+func startBackend(t *testing.T, name string) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answerWithHead(conn, name)
+		}
+	}()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	number, _ := strconv.Atoi(port)
+	return number
+}
+
+func answerWithHead(conn net.Conn, name string) {
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	in := bufio.NewReader(conn)
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return
+	}
+	got := received{Name: name}
+	got.Method, got.URI, _ = strings.Cut(strings.TrimRight(line, "\r\n"), " ")
+	got.URI = strings.TrimSuffix(got.URI, " HTTP/1.1")
+	length := int64(0)
+	for {
+		line, err := in.ReadString('\n')
+		line = strings.TrimRight(line, "\r\n")
+		if err != nil || line == "" {
+			break
+		}
+		field, value, _ := strings.Cut(line, ": ")
+		switch strings.ToLower(field) {
+		case "host":
+			got.Host = value
+		case "content-length":
+			length, _ = strconv.ParseInt(value, 10, 64)
+		}
+	}
+	_, _ = io.CopyN(io.Discard, in, length)
+	text, _ := json.Marshal(got)
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nX-Received: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", text)
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
