@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,18 +36,21 @@ type health struct {
 	log        *slog.Logger
 	kubeconfig string
 	nudge      chan struct{} // capacity 1: something failed, look now
+	// back is called when it answers after something failed, until it says true.
+	back func(ctx context.Context, outage bool) bool
 
 	mu          sync.Mutex // guards what follows
 	healthy     bool
 	since       time.Time
 	lastError   string
+	refused     bool // the last poll was answered with 401
 	lastContact time.Time
 	failures    int
 	forbidden   map[read]string // what to add to the role
 }
 
 func newHealth(log *slog.Logger, kubeconfig string) *health {
-	return &health{log: log, kubeconfig: kubeconfig, nudge: make(chan struct{}, 1), since: time.Now(), forbidden: map[read]string{}}
+	return &health{back: func(context.Context, bool) bool { return true }, log: log, kubeconfig: kubeconfig, nudge: make(chan struct{}, 1), since: time.Now(), forbidden: map[read]string{}}
 }
 
 func (h *health) condition() Health {
@@ -62,12 +66,14 @@ func (h *health) condition() Health {
 func (h *health) run(ctx context.Context, client rest.Interface) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	broken, outage := false, false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		case <-h.nudge:
+			broken = true
 		}
 		err := poll(ctx, client)
 		if ctx.Err() != nil {
@@ -75,6 +81,11 @@ func (h *health) run(ctx context.Context, client rest.Interface) {
 		}
 		wait := pollInterval
 		if !h.take(err) {
+			broken, outage = true, outage || !h.condition().Healthy
+		} else if broken && h.back(ctx, outage) {
+			broken, outage = false, false
+		}
+		if broken {
 			wait = retryInterval
 		}
 		timer.Reset(wait)
@@ -101,6 +112,7 @@ func poll(ctx context.Context, client rest.Interface) error {
 func (h *health) take(err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.refused = apierrors.IsUnauthorized(err)
 	if err == nil {
 		h.failures, h.lastError = 0, ""
 		if !h.healthy {
@@ -142,6 +154,12 @@ func (h *health) explain(err error) string {
 		text = text[i+len(readyPath)+3:]
 	}
 	return text
+}
+
+func (h *health) isRefused() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refused
 }
 
 // wrap is a transport.WrapperFunc.
@@ -251,7 +269,7 @@ type read struct {
 // readOf takes a request of an informer apart: /api/v1/[namespaces/NS/]RESOURCE or
 // /apis/GROUP/VERSION/[namespaces/NS/]RESOURCE.
 func readOf(request *http.Request) (read, bool) {
-	if request.Method != http.MethodGet {
+	if request.Method != http.MethodGet || request.URL.Query().Get("limit") == strconv.Itoa(probeLimit) {
 		return read{}, false
 	}
 	r := read{verb: "list"}
@@ -292,6 +310,6 @@ func (r read) advice() string {
 	if r.namespace != "" {
 		role, where = "Role (or ClusterRole)", " in namespace "+r.namespace
 	}
-	return fmt.Sprintf("may not %s %s%s: add to the %s of headgate's ServiceAccount: {apiGroups: [%q], resources: [%s], verbs: [get, list, watch]}",
+	return fmt.Sprintf("may not %s %s%s: add to the %s of headgate's ServiceAccount: {apiGroups: [%q], resources: [%s], verbs: [list, watch]}",
 		r.verb, r.resource, where, role, r.group, r.resource)
 }

@@ -32,12 +32,13 @@ type fingerprint [sha256.Size]byte
 type loaded struct {
 	config *rest.Config
 	print  fingerprint
-	files  []string // the kubeconfig and the certificate files it names
+	token  fingerprint // of the tokenFile's content; zero without one
+	files  []string    // the kubeconfig and the files it names
 }
 
 // loadKubeconfig reads the current context. Certificate files are read along with it: then they are replaced together, and
 // client-go starts no watcher of its own for them. A tokenFile is left to client-go, which reads it each minute: a token
-// that is renewed each hour is no reason to connect anew.
+// that is renewed each hour is no reason to connect anew, unless the one before was refused.
 func loadKubeconfig(config Config) (loaded, error) {
 	result := loaded{files: []string{config.Kubeconfig}}
 	raw, err := os.ReadFile(config.Kubeconfig)
@@ -58,7 +59,7 @@ func loadKubeconfig(config Config) (loaded, error) {
 	if err != nil {
 		return result, fmt.Errorf("the kubeconfig %s cannot be used: %w", config.Kubeconfig, err)
 	}
-	for _, file := range []string{cluster.CertFile, cluster.KeyFile, cluster.CAFile} {
+	for _, file := range []string{cluster.CertFile, cluster.KeyFile, cluster.CAFile, cluster.BearerTokenFile} {
 		if file != "" {
 			result.files = append(result.files, file)
 		}
@@ -67,6 +68,12 @@ func loadKubeconfig(config Config) (loaded, error) {
 		return result, fmt.Errorf("the kubeconfig %s names a file that cannot be read: %w", config.Kubeconfig, err)
 	}
 	cluster.CertFile, cluster.KeyFile, cluster.CAFile = "", "", ""
+	if cluster.BearerTokenFile != "" {
+		// One that cannot be read is refused later, and told then.
+		if token, err := os.ReadFile(cluster.BearerTokenFile); err == nil {
+			result.token = sha256.Sum256(token)
+		}
+	}
 	hash := sha256.New()
 	for _, part := range [][]byte{raw, cluster.CertData, cluster.KeyData, cluster.CAData} {
 		_, _ = fmt.Fprintf(hash, "%d ", len(part))

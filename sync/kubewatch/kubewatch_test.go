@@ -203,7 +203,7 @@ func TestReadOf(t *testing.T) {
 			t.Errorf("%s %s: got %+v, %v", c.method, c.url, got, ok)
 		}
 	}
-	const want = `may not watch secrets in namespace shop: add to the Role (or ClusterRole) of headgate's ServiceAccount: {apiGroups: [""], resources: [secrets], verbs: [get, list, watch]}`
+	const want = `may not watch secrets in namespace shop: add to the Role (or ClusterRole) of headgate's ServiceAccount: {apiGroups: [""], resources: [secrets], verbs: [list, watch]}`
 	if got := (read{"watch", "", "secrets", "shop"}).advice(); got != want {
 		t.Errorf("advice %s", got)
 	}
@@ -375,12 +375,12 @@ func TestLoadKubeconfig(t *testing.T) {
 	if first.config.UserAgent != "headgate/1.2.3" || first.config.BearerTokenFile != filepath.Join(folder, "token") || string(first.config.CAData) != "one" {
 		t.Errorf("config %s", first.config)
 	}
-	if want := []string{path, filepath.Join(folder, "ca.crt")}; !slices.Equal(first.files, want) {
+	if want := []string{path, filepath.Join(folder, "ca.crt"), filepath.Join(folder, "token")}; !slices.Equal(first.files, want) {
 		t.Errorf("files %v", first.files)
 	}
 	write(t, filepath.Join(folder, "token"), "two")
-	if again, _ := loadKubeconfig(config); again.print != first.print {
-		t.Error("a new token in a tokenFile is client-go's affair")
+	if again, _ := loadKubeconfig(config); again.print != first.print || again.token == first.token {
+		t.Error("a new token in a tokenFile is client-go's affair, and is seen")
 	}
 	write(t, filepath.Join(folder, "ca.crt"), "two")
 	if again, _ := loadKubeconfig(config); again.print == first.print {

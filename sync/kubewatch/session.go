@@ -38,6 +38,7 @@ type session struct {
 
 	factories []informers.SharedInformerFactory
 	lists     []list
+	renew     chan renewal  // capacity 1: a new session has to take over
 	synced    chan struct{} // closed when every list is complete and taken in
 	cancel    context.CancelFunc
 	// lastFailure is why a list or watch failed last.
@@ -45,10 +46,13 @@ type session struct {
 	running     sync.WaitGroup
 }
 
-// list is one informer's first list.
+// list is one informer.
 type list struct {
 	name string
-	done cache.DoneChecker
+	done cache.DoneChecker // of its first list
+	// version is the newest resourceVersion that the informer has seen; now asks for the one that the API server is at.
+	version func() string
+	now     func(context.Context) (string, error)
 }
 
 // newSession builds clients and informers; nothing is sent before start.
@@ -58,9 +62,11 @@ func newSession(config Config, cluster *rest.Config, memo *memo, log *slog.Logge
 		log:    log.With("apiServer", cluster.Host),
 		tables: newTables(),
 		synced: make(chan struct{}),
+		renew:  make(chan renewal, 1),
 		cancel: func() {},
 	}
 	s.health = newHealth(s.log, config.Kubeconfig)
+	s.health.back = s.lookBack
 	s.peers = newPeers(cluster.Host, changed)
 	cluster = rest.CopyConfig(cluster)
 	cluster.Dial = s.peers.dial
@@ -80,7 +86,7 @@ func newSession(config Config, cluster *rest.Config, memo *memo, log *slog.Logge
 
 // addInformers makes one factory for each combination of namespace and selector.
 func (s *session) addInformers(config Config, memo *memo, changed func()) error {
-	watch := func(f informers.SharedInformerFactory, kind, where string, informer cache.SharedIndexInformer) error {
+	watch := func(kind, where string, informer cache.SharedIndexInformer, now func(context.Context) (string, error)) error {
 		if err := informer.SetWatchErrorHandlerWithContext(s.watchFailed); err != nil {
 			return fmt.Errorf("watching %s: %w", kind, err)
 		}
@@ -88,7 +94,10 @@ func (s *session) addInformers(config Config, memo *memo, changed func()) error 
 		if err != nil {
 			return fmt.Errorf("watching %s: %w", kind, err)
 		}
-		s.lists = append(s.lists, list{strings.TrimSpace(kind + " " + where), registration.HasSyncedChecker()})
+		s.lists = append(s.lists, list{
+			name: strings.TrimSpace(kind + " " + where), done: registration.HasSyncedChecker(),
+			version: informer.LastSyncResourceVersion, now: now,
+		})
 		return nil
 	}
 	factory := func(options ...informers.SharedInformerOption) informers.SharedInformerFactory {
@@ -97,25 +106,28 @@ func (s *session) addInformers(config Config, memo *memo, changed func()) error 
 		s.factories = append(s.factories, f)
 		return f
 	}
+	networking, core, discovery := s.client.NetworkingV1(), s.client.CoreV1(), s.client.DiscoveryV1()
 	f := factory()
-	errs := []error{watch(f, classKind, "", f.Networking().V1().IngressClasses().Informer())}
+	errs := []error{watch(classKind, "", f.Networking().V1().IngressClasses().Informer(), version(networking.IngressClasses().List, ""))}
 	namespaces := config.Namespaces
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
+	watchSecrets := func(where, namespace string, selector fields.Selector) error {
+		f := factory(informers.WithNamespace(namespace), selecting(selector))
+		return watch(secretKind, where, f.Core().V1().Secrets().Informer(), version(core.Secrets(namespace).List, selector.String()))
+	}
 	for _, namespace := range namespaces {
 		f := factory(informers.WithNamespace(namespace))
 		errs = append(errs,
-			watch(f, ingressKind, namespace, f.Networking().V1().Ingresses().Informer()),
-			watch(f, serviceKind, namespace, f.Core().V1().Services().Informer()),
-			watch(f, sliceKind, namespace, f.Discovery().V1().EndpointSlices().Informer()))
-		// Other Secrets, such as helm's releases, stay out of memory.
-		f = factory(informers.WithNamespace(namespace), selecting(fields.OneTermEqualSelector("type", string(corev1.SecretTypeTLS))))
-		errs = append(errs, watch(f, secretKind, namespace, f.Core().V1().Secrets().Informer()))
+			watch(ingressKind, namespace, f.Networking().V1().Ingresses().Informer(), version(networking.Ingresses(namespace).List, "")),
+			watch(serviceKind, namespace, f.Core().V1().Services().Informer(), version(core.Services(namespace).List, "")),
+			watch(sliceKind, namespace, f.Discovery().V1().EndpointSlices().Informer(), version(discovery.EndpointSlices(namespace).List, "")),
+			// Other Secrets, such as helm's releases, stay out of memory.
+			watchSecrets(namespace, namespace, fields.OneTermEqualSelector("type", string(corev1.SecretTypeTLS))))
 	}
 	for _, key := range otherSecrets(config) {
-		f := factory(informers.WithNamespace(key.Namespace), selecting(fields.OneTermEqualSelector("metadata.name", key.Name)))
-		errs = append(errs, watch(f, secretKind, key.String(), f.Core().V1().Secrets().Informer()))
+		errs = append(errs, watchSecrets(key.String(), key.Namespace, fields.OneTermEqualSelector("metadata.name", key.Name)))
 	}
 	for _, err := range errs {
 		if err != nil {

@@ -45,12 +45,15 @@ type Config struct {
 type Source struct {
 	config  Config
 	log     *slog.Logger
-	changed chan struct{} // capacity 1: a signal, not a queue
-	memo    *memo
+	changed chan struct{}           // capacity 1: a signal, not a queue
+	memo    *memo                   // owned by Run
+	print   fingerprint             // of the newest session; owned by Run
+	token   fingerprint             // of the tokenFile when the last session began; owned by Run
 	current atomic.Pointer[session] // the one that answers; nil before the first complete one
 
 	mu        sync.Mutex // guards what follows
 	candidate *session
+	renewing  bool   // candidate goes the same way as the session in use, anew
 	trouble   string // why the kubeconfig cannot be used, "" if it can
 	since     time.Time
 }
@@ -130,14 +133,14 @@ type Health struct {
 func (s *Source) Health() Health {
 	current := s.current.Load()
 	s.mu.Lock()
-	trouble, candidate, since := s.trouble, s.candidate, s.since
+	trouble, candidate, renewing, since := s.trouble, s.candidate, s.renewing, s.since
 	s.mu.Unlock()
 	var h Health
 	switch {
 	case current != nil:
 		h = current.health.condition()
 		h.Synced = true
-		if candidate != nil && trouble == "" {
+		if candidate != nil && !renewing && trouble == "" {
 			trouble = "the new kubeconfig is being tried; the former connection stays until it works"
 			if tried := candidate.health.condition(); tried.LastError != "" {
 				trouble += ": " + tried.LastError
@@ -187,6 +190,11 @@ func (s *Source) Run(ctx context.Context) error {
 			}
 		case <-s.candidateSynced():
 			s.swap()
+		case why := <-s.renewal():
+			used = fingerprint{}
+			if why == rewind {
+				s.memo = newMemo()
+			}
 		}
 	}
 }
@@ -200,9 +208,10 @@ func (s *Source) adopt(ctx context.Context, credentials *fileWatch, used fingerp
 		return used
 	}
 	s.note("")
-	if loaded.print == used {
+	if loaded.print == used && (loaded.token == s.token || !s.refused()) {
 		return used
 	}
+	s.token = loaded.token
 	fresh, err := newSession(s.config, loaded.config, s.memo, s.log, func() { s.signalFrom() })
 	if err != nil {
 		s.note(err.Error())
@@ -213,13 +222,19 @@ func (s *Source) adopt(ctx context.Context, credentials *fileWatch, used fingerp
 	}
 	s.mu.Lock()
 	old := s.candidate
-	s.candidate = fresh
+	s.candidate, s.renewing = fresh, loaded.print == s.print
 	s.mu.Unlock()
+	s.print = loaded.print
 	if old != nil {
 		old.stop()
 	}
 	fresh.start(ctx)
 	return loaded.print
+}
+
+// refused tells that the API server does not accept the credentials in use.
+func (s *Source) refused() bool {
+	return slices.ContainsFunc(s.sessions(), func(one *session) bool { return one.health.isRefused() })
 }
 
 // note keeps why the kubeconfig cannot be used, and logs it once.
@@ -249,6 +264,19 @@ func (s *Source) candidateSynced() <-chan struct{} {
 		return nil
 	}
 	return s.candidate.synced
+}
+
+// renewal is nil, which blocks, while there is no session. One that is tried in place of another is not asked.
+func (s *Source) renewal() <-chan renewal {
+	if current := s.current.Load(); current != nil {
+		return current.renew
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.candidate == nil {
+		return nil
+	}
+	return s.candidate.renew
 }
 
 // swap puts the candidate, which is complete, in the place of the current session.

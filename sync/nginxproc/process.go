@@ -17,7 +17,7 @@ import (
 // The titles that nginx gives its processes.
 const (
 	masterTitle = "nginx: master process "
-	workerTitle = "nginx: worker process"
+	workerTitle = "nginx: worker process" // of one that takes requests
 )
 
 // process is one process of this host. The start time tells it from a later one with the same ID.
@@ -62,6 +62,9 @@ func (p process) alive() bool {
 	now, ok := inspect(p.pid)
 	return ok && now.started == p.started
 }
+
+// same tells whether p and q are one process, whatever its title is by now.
+func (p process) same(q process) bool { return p.pid == q.pid && p.started == q.started }
 
 func (p process) isMaster() bool { return strings.HasPrefix(p.title, masterTitle) }
 

@@ -89,10 +89,12 @@ type Proxy struct {
 
 	condition atomic.Pointer[Condition] // so that nobody who only asks waits for a reload
 
-	mu     sync.Mutex // guards the master and the files
-	master process    // zero when none is known
-	child  *os.Process
-	known  Condition // what condition shows next
+	mu      sync.Mutex // guards the master and the files
+	master  process    // zero when none is known
+	child   *os.Process
+	former  []*os.Process      // children of ours that handed over and have not ended yet
+	unwatch context.CancelFunc // makes Run watch another master; nil before it watches one
+	known   Condition          // what condition shows next
 }
 
 // New makes a Proxy; it starts nothing.
@@ -247,7 +249,8 @@ func (p *Proxy) bySocket() (process, bool) {
 		return process{}, false
 	}
 	for _, h := range hs {
-		if p.ours(h) {
+		// A worker that was forked a moment ago still has its master's title.
+		if parent, ok := inspect(h.parent); p.ours(h) && (!ok || !p.ours(parent)) {
 			return h, true
 		}
 	}
@@ -288,16 +291,19 @@ func poke(c chan struct{}) {
 // end it stops the master or leaves it running, as Config.Stop says.
 func (p *Proxy) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		m, ok := p.watched()
-		if !ok {
+		m, watching, cancel := p.watched(ctx)
+		if m.pid == 0 {
 			select {
 			case <-ctx.Done():
 			case <-p.wake:
 			}
+			cancel()
 			continue
 		}
-		if m.wait(ctx) != nil {
-			break
+		err := m.wait(watching)
+		cancel()
+		if err != nil {
+			continue // the end, or another master to watch
 		}
 		p.cfg.Log.Error("proxy master ended", "pid", m.pid)
 		p.buried(m)
@@ -308,10 +314,12 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return p.end(context.WithoutCancel(ctx))
 }
 
-func (p *Proxy) watched() (process, bool) {
+// watched gives the master to watch, and a context that ends when there is another one.
+func (p *Proxy) watched(ctx context.Context) (process, context.Context, context.CancelFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.master, p.master.pid != 0
+	ctx, p.unwatch = context.WithCancel(ctx)
+	return p.master, ctx, p.unwatch
 }
 
 func (p *Proxy) buried(m process) {
@@ -347,8 +355,8 @@ func (p *Proxy) restart(ctx context.Context) {
 func (p *Proxy) startAgain(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.master.pid != 0 && p.master.alive() {
-		return nil // Apply was faster
+	if p.find(ctx) {
+		return nil // Apply was faster, or it was one of two masters
 	}
 	p.known.Restarts++
 	err := p.start(ctx, "")

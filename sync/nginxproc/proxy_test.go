@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"text/template"
 	"time"
@@ -158,6 +159,28 @@ func (b *bench) run(p *Proxy) (stop func() error) {
 		}
 	})
 	return stop
+}
+
+// startElsewhere starts nginx as a daemon before us did, which has ended since: as long as its first
+// parent lives, nginx takes no USR2.
+func (b *bench) startElsewhere(c Conf) {
+	b.t.Helper()
+	if err := os.WriteFile(b.path("nginx.conf"), c.Text, confMode); err != nil {
+		b.t.Fatal(err)
+	}
+	parent := exec.CommandContext(b.t.Context(), "/bin/sh", "-c", `"$0" "$@" >/dev/null 2>&1 & read end`,
+		b.inst.Binary, "-p", b.dir+"/", "-c", b.path("nginx.conf"))
+	parent.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, err := parent.StdinPipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.eventually("nginx", b.serves(c.Generation))
+	_ = in.Close()
+	_ = parent.Wait() // read has met the end: that is no success
 }
 
 // get asks the proxy, on a fresh connection.
@@ -338,6 +361,78 @@ func TestMasterKilled(t *testing.T) {
 	if n := p.Condition().Restarts; n != 2 {
 		t.Errorf("%d restarts", n)
 	}
+}
+
+// A new master takes the listeners of the workers that its predecessor left: nobody is refused.
+func TestMasterKilledUnderLoad(t *testing.T) {
+	b := newBench(t)
+	b.startElsewhere(b.conf("one", "", ""))
+	p := New(b.config())
+	b.run(p)
+	if running, err := p.Resume(t.Context()); !running || err != nil {
+		t.Fatalf("resume: %v, %v", running, err)
+	}
+	old := p.Condition().MasterPID
+	if err := unix.Kill(old, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("another master", func() bool {
+		if got, err := b.get("/"); got != "one" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		c := p.Condition()
+		return c.MasterPID != 0 && c.MasterPID != old
+	})
+	for range 100 {
+		if got, err := b.get("/"); got != "one" {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+}
+
+// nginx's own upgrade: the workers of the old master are retired, the new master is the one that is
+// kept; when that dies the old one is taken back.
+func TestHandOver(t *testing.T) {
+	b := newBench(t)
+	b.startElsewhere(b.conf("one", "", ""))
+	p := New(b.config())
+	b.run(p)
+	if running, err := p.Resume(t.Context()); !running || err != nil {
+		t.Fatalf("resume: %v, %v", running, err)
+	}
+	old := p.Condition().MasterPID
+	if over, err := p.HandOver(t.Context()); over || err != nil {
+		t.Fatalf("handed over without a successor: %v, %v", over, err)
+	}
+	if err := unix.Kill(old, unix.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the successor", func() bool {
+		over, err := p.HandOver(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return over
+	})
+	next := p.Condition().MasterPID
+	if next == old || next == 0 {
+		t.Fatalf("master %d, was %d", next, old)
+	}
+	b.eventually("the new master's answer", func() bool {
+		s, err := b.client.State(t.Context())
+		return err == nil && s.MasterPID == next
+	})
+	if over, err := p.HandOver(t.Context()); over || err != nil {
+		t.Fatalf("handed over twice: %v, %v", over, err)
+	}
+	if err := unix.Kill(next, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("a master that serves", func() bool {
+		got, err := b.get("/")
+		c := p.Condition()
+		return err == nil && got == "one" && c.MasterPID != next && c.MasterPID != 0
+	})
 }
 
 // The daemon restarts: nginx serves on, the next daemon adopts it and reloads it.

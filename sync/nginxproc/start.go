@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -66,11 +67,16 @@ func reported(s luapush.State, generation string) bool {
 	return false
 }
 
-// start clears what a dead master left, starts a new one in a session of its own, so that it outlives
-// the daemon however that ends, and waits until a worker reports.
+// start starts a master in a session of its own, so that it outlives the daemon however that ends, and
+// waits until a worker reports. What a dead master left is cleared away: its workers serve until the new
+// ones have their listeners, if those can be handed over.
 func (p *Proxy) start(ctx context.Context, generation string) error {
-	if err := p.clear(ctx); err != nil {
-		return err
+	inherited := p.inherit()
+	defer inherited.close()
+	if inherited.none() {
+		if err := p.clear(ctx); err != nil {
+			return err
+		}
 	}
 	out, err := os.OpenFile(p.cfg.Output, os.O_WRONLY|os.O_CREATE|os.O_APPEND, confMode)
 	if err != nil {
@@ -79,17 +85,24 @@ func (p *Proxy) start(ctx context.Context, generation string) error {
 	defer func() { _ = out.Close() }() // the child has its own
 	logs := p.openTails()
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), p.cfg.Binary, p.arguments(p.cfg.Conf)...) //nolint:gosec // the administrator's own binary
-	cmd.Env = environment()
+	cmd.Env = append(environment(), inherited.environment()...)
+	cmd.ExtraFiles = inherited.files
 	cmd.Dir = p.cfg.Prefix
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start nginx: %w", err)
 	}
+	inherited.close() // or connections would wait here for nobody, should all workers end
 	pid := cmd.Process.Pid
 	m, ok := inspect(pid)
 	if !ok {
 		m = process{pid: pid}
+	}
+	if !inherited.none() {
+		if err := p.relieve(ctx, logs, m, inherited.from); err != nil {
+			return errors.Join(&ReloadError{Doing: "start", Tail: logs.text(), Cause: err}, p.discard(ctx, cmd.Process, m))
+		}
 	}
 	err = p.await(ctx, logs, func(s luapush.State) bool { return s.MasterPID == pid && reported(s, generation) }, m)
 	if err != nil {
@@ -101,8 +114,13 @@ func (p *Proxy) start(ctx context.Context, generation string) error {
 	return nil
 }
 
-// discard ends a master that did not come up, with its workers.
+// discard ends a master that did not come up, with its workers. Where the master has died by itself its
+// workers may serve already: they are left to the next one, as any orphans.
 func (p *Proxy) discard(ctx context.Context, child *os.Process, m process) error {
+	if !m.alive() {
+		_, _ = child.Wait() // why it failed is told by its error log
+		return nil
+	}
 	// Its workers are in its process group, and nobody else is: it was made a session of its own.
 	err := unix.Kill(-m.pid, unix.SIGTERM)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
@@ -124,15 +142,18 @@ func (p *Proxy) await(ctx context.Context, logs *tails, done func(luapush.State)
 	defer cancel()
 	var failed error
 	err := poll(ctx, 10*time.Millisecond, func() bool {
-		s, err := p.cfg.Observer.State(ctx)
-		if err == nil && done(s) {
-			return true
-		}
 		for _, l := range living {
 			if !l.alive() {
 				failed = errExited
 				return true
 			}
+		}
+		// Nobody may be left who answers.
+		asking, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		s, err := p.cfg.Observer.State(asking)
+		if err == nil && done(s) {
+			return true
 		}
 		if gaveUp(logs.text()) {
 			failed = errGaveUp
@@ -186,11 +207,20 @@ func removeDeadSocket(ctx context.Context, path string) error {
 // endOrphans ends workers whose master died: first as nginx does it itself (they close their
 // listeners at once and finish open requests), then less kindly.
 func (p *Proxy) endOrphans(ctx context.Context) error {
+	return p.endThese(ctx, func(process) bool { return true })
+}
+
+// endThese ends those orphans.
+func (p *Proxy) endThese(ctx context.Context, these func(process) bool) error {
+	left := func() ([]process, error) {
+		lost, err := p.lost()
+		return slices.DeleteFunc(lost, func(o process) bool { return !these(o) }), err
+	}
 	for _, step := range []struct {
 		signal unix.Signal
 		wait   time.Duration
-	}{{unix.SIGQUIT, time.Second}, {unix.SIGTERM, time.Second}, {unix.SIGKILL, 5 * time.Second}} {
-		lost, err := p.lost()
+	}{{unix.SIGQUIT, 3 * time.Second}, {unix.SIGTERM, time.Second}, {unix.SIGKILL, 5 * time.Second}} {
+		lost, err := left()
 		if err != nil || len(lost) == 0 {
 			return err
 		}
@@ -202,7 +232,7 @@ func (p *Proxy) endOrphans(ctx context.Context) error {
 		}
 		waiting, cancel := context.WithTimeout(ctx, step.wait)
 		_ = poll(waiting, 5*time.Millisecond, func() bool { // too long: the next step follows
-			lost, err = p.lost()
+			lost, err = left()
 			return err != nil || len(lost) == 0
 		})
 		cancel()
@@ -210,7 +240,7 @@ func (p *Proxy) endOrphans(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	lost, err := p.lost()
+	lost, err := left()
 	if err == nil && len(lost) > 0 {
 		err = fmt.Errorf("process %d, a worker whose master is gone, does not end", lost[0].pid)
 	}
@@ -225,28 +255,39 @@ func (p *Proxy) lost() ([]process, error) {
 // stop ends the master gracefully, then less so, and removes what is left of it.
 func (p *Proxy) stop(ctx context.Context) error {
 	var errs []error
-	if p.find(ctx) {
-		for _, step := range []struct {
-			signal unix.Signal
-			wait   time.Duration
-		}{{unix.SIGQUIT, p.cfg.StopTimeout}, {unix.SIGTERM, 2 * time.Second}, {unix.SIGKILL, 2 * time.Second}} {
-			if err := p.master.signal(step.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				errs = append(errs, err)
-			}
-			waiting, cancel := context.WithTimeout(ctx, step.wait)
-			err := p.master.wait(waiting)
-			cancel()
-			if err == nil {
-				break
-			}
+	// There are two while the binary is being upgraded; with the second one gone the first takes up work.
+	for range 2 {
+		if !p.find(ctx) {
+			break
 		}
-		p.cfg.Log.Info("proxy stopped", "pid", p.master.pid)
-		p.forget()
+		errs = append(errs, p.stopMaster(ctx))
 	}
 	errs = append(errs, p.endOrphans(ctx))
 	for _, f := range p.files() {
 		errs = append(errs, removeIfThere(f))
 	}
+	return errors.Join(errs...)
+}
+
+// stopMaster ends the known master, whatever it takes.
+func (p *Proxy) stopMaster(ctx context.Context) error {
+	var errs []error
+	for _, step := range []struct {
+		signal unix.Signal
+		wait   time.Duration
+	}{{unix.SIGQUIT, p.cfg.StopTimeout}, {unix.SIGTERM, 2 * time.Second}, {unix.SIGKILL, 2 * time.Second}} {
+		if err := p.master.signal(step.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, err)
+		}
+		waiting, cancel := context.WithTimeout(ctx, step.wait)
+		err := p.master.wait(waiting)
+		cancel()
+		if err == nil {
+			break
+		}
+	}
+	p.cfg.Log.Info("proxy stopped", "pid", p.master.pid)
+	p.forget()
 	return errors.Join(errs...)
 }
 

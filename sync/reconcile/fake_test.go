@@ -69,6 +69,8 @@ var sizeInText = regexp.MustCompile(`lua_shared_dict headgate_state (\d+)`)
 
 func (n *fakeNginx) Changed() <-chan struct{} { return n.changed }
 
+func (n *fakeNginx) HandOver(context.Context) (bool, error) { return false, nil }
+
 func (n *fakeNginx) Resume(context.Context) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -49,6 +49,8 @@ type Proxy interface {
 	Resume(context.Context) (running bool, err error)
 	Apply(context.Context, nginxproc.Conf) error
 	Test(ctx context.Context, text []byte) error
+	// HandOver goes along with an upgrade of nginx's binary; true: another master has just taken over.
+	HandOver(context.Context) (bool, error)
 }
 
 // Control is the proxy's control socket; *luapush.Client is.
@@ -127,6 +129,7 @@ type Loop struct {
 	log     *slog.Logger
 	encoder *luastate.Encoder
 	status  atomic.Pointer[Status]
+	asked   chan chan Moment // unbuffered: who asks is answered, or knows that it was not heard
 
 	// All below belongs to Run's goroutine.
 	now      Status // what status will show next
@@ -155,6 +158,7 @@ func New(cfg Config) *Loop {
 	}
 	l := &Loop{
 		cfg: cfg, log: cfg.Log, encoder: luastate.NewEncoder(), stale: true,
+		asked:    make(chan chan Moment),
 		rejected: make(map[string]bool),
 		debounce: debouncer{window: cfg.Window, maxDelay: cfg.MaxDelay},
 	}
@@ -198,6 +202,8 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.observe(ctx)
 		case <-timer.C:
 			l.attempt(ctx)
+		case answer := <-l.asked:
+			answer <- l.moment()
 		}
 		l.publish()
 	}
@@ -249,9 +255,15 @@ func (l *Loop) attempt(ctx context.Context) {
 	}
 	l.now.Failures++
 	l.stale = true
+	if errors.Is(err, errRival) {
+		// It was told when it was met, and how long to hold back is the truce's business.
+		l.retry.soon(time.Now(), time.Until(l.rival.until()))
+		l.now.Err = err
+		return
+	}
 	wait := l.retry.fail(time.Now())
 	repeated := l.now.Err != nil && l.now.Err.Error() == err.Error()
-	if !repeated && !errors.Is(err, errRival) { // which step told
+	if !repeated {
 		l.log.Error("pass failed", "err", err, "retryIn", wait)
 	}
 	l.now.Err = err

@@ -13,6 +13,7 @@ import (
 
 // observe looks at the proxy. Where it is not as it was left, a pass is due.
 func (l *Loop) observe(ctx context.Context) {
+	l.handOver(ctx)
 	s, err := l.state(ctx)
 	if ctx.Err() != nil {
 		return
@@ -33,6 +34,19 @@ func (l *Loop) observe(ctx context.Context) {
 	}
 	l.stale = true
 	l.debounce.change(time.Now())
+}
+
+// handOver makes sure that one master alone has workers before anything is pushed: two have two dicts,
+// and each request would meet either.
+func (l *Loop) handOver(ctx context.Context) {
+	over, err := l.cfg.Proxy.HandOver(ctx)
+	if err != nil {
+		l.log.Warn("proxy not handed over", "err", err)
+	}
+	if over {
+		l.stale, l.applied.Known = true, false
+		l.debounce.change(time.Now())
+	}
 }
 
 // lost notes that the proxy is away, and tries again: whoever keeps it may have brought it back.

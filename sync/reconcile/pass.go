@@ -38,7 +38,10 @@ func (l *Loop) begin(ctx context.Context) {
 			l.log.Error("proxy not started from the state log", "err", err)
 		}
 	}
-	_, _ = l.state(ctx) // for Status; the first pass looks again
+	s, err := l.state(ctx) // for Status; the first pass looks again
+	if err == nil && s.Revision > 0 {
+		l.log.Info("serving the last known good state until a source has been read completely", "revision", s.Revision)
+	}
 	l.publish()
 }
 
@@ -184,6 +187,7 @@ func (l *Loop) look(ctx context.Context) error {
 // apply brings the proxy to what r wants. changed tells that something was pushed or reloaded. A
 // reload that fails does not hold up the push of what needs none.
 func (l *Loop) apply(ctx context.Context, r *build.Result) (changed bool, err error) {
+	l.handOver(ctx)
 	if err := l.look(ctx); err != nil {
 		return false, err
 	}
@@ -301,7 +305,10 @@ func (l *Loop) refused(err error) error {
 		l.applied.MemoryRefused = true
 		return errRebuild
 	case errors.Is(err, luapush.ErrBusy) && errors.As(err, &answer):
-		l.step(answer.Pusher)
+		if l.rival.name != answer.Pusher {
+			l.log.Warn("another daemon pushes to this proxy", "pusher", answer.Pusher)
+		}
+		l.rival.blocked(answer.Pusher, time.Now())
 		return fmt.Errorf("%w: %w", errRival, err)
 	}
 	return err

@@ -34,6 +34,12 @@ func (r *rivalry) met(name string, now time.Time) {
 	r.name, r.seen = name, now
 }
 
+// blocked notes that the other one holds the push lock. That alone takes nothing from us, and asking again takes
+// nothing from it; where it has died within a push its lock ends by itself, within ten seconds.
+func (r *rivalry) blocked(name string, now time.Time) {
+	r.name, r.seen, r.truce = name, now, now.Add(firstTruce)
+}
+
 // until is when the truce ends; in the past when there is none.
 func (r *rivalry) until() time.Time { return r.truce }
 

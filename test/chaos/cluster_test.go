@@ -1,0 +1,227 @@
+package chaos
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"headgate/sync/admin"
+)
+
+func unwell(s admin.Status) bool { return s.Source.Synced && !s.Source.Healthy }
+
+// apiGone: what was served is served on; a daemon that starts now has the state log alone, and says so.
+func apiGone(w *world) {
+	w.change()
+	w.changeServed()
+	l := w.load()
+	w.cluster.Kill(w.t)
+	w.awaitStatus("the API server is missed", unwell)
+	l.awaitRequests(50)
+
+	w.kill9()
+	mark := w.log.mark()
+	w.start()
+	lastKnownGood := func(s admin.Status) bool { return s.LastKnownGood && !s.Source.Synced && !s.Source.Healthy }
+	w.awaitStatus("last known good is told", lastKnownGood)
+	if !w.log.since(mark, "last known good") {
+		w.t.Error("the log does not tell that the last known good state is served")
+	}
+	w.changeServed()
+	l.awaitRequests(50)
+
+	// The whole host boots, and the cluster is away.
+	w.kill9()
+	l.outage(func() {
+		l.kill(w.killNginx)
+		w.start()
+		w.listening()
+	})
+	w.awaitStatus("last known good is told", lastKnownGood)
+	w.changeServed()
+	l.awaitRequests(50)
+
+	w.cluster.Resume(w.t)
+	w.awaitStatus("read again", well)
+	l.stop()
+}
+
+// watchCompacted: what happened while the daemon was cut off is not in the API server's memory any more; things are gone of
+// which no event will tell.
+func watchCompacted(w *world) {
+	lost := ingress("lost", "lost.test", "b")
+	w.cluster.Apply(w.t, lost)
+	w.serves(target{"http://lost.test/", "b"})
+	l := w.load()
+	before := w.api.gone.Load()
+	w.api.network.cut()
+	w.awaitStatus("cut off", unwell)
+	w.cluster.Delete(w.t, lost)
+	for n := range 20 {
+		w.cluster.Apply(w.t, ingress("passing", fmt.Sprintf("passing-%d.test", n), "b"))
+	}
+	w.change()
+	w.cluster.Restart(w.t)
+	w.api.network.flow()
+	w.changeServed()
+	w.awaitCode("http://lost.test/", http.StatusNotFound)
+	w.serves(target{"http://passing-19.test/", "b"})
+	if w.api.gone.Load() == before {
+		w.t.Error("the API server never said that a resourceVersion is too old: this test tests nothing")
+	}
+	w.cluster.Delete(w.t, ingress("passing", "passing-19.test", "b"))
+	l.stop()
+}
+
+// apiRestarted: first it is a restart, then time runs backwards in the cluster.
+func apiRestarted(w *world) {
+	older, younger := ingress("older", "older.test", "b"), ingress("younger", "younger.test", "b")
+	w.cluster.Apply(w.t, older)
+	w.serves(target{"http://older.test/", "b"})
+	l := w.load()
+	data := filepath.Join(filepath.Dir(w.cluster.KubeconfigPath), "etcd")
+	backup := filepath.Join(w.t.TempDir(), "etcd")
+	w.cluster.Stop(w.t)
+	if err := os.CopyFS(backup, os.DirFS(data)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.cluster.Resume(w.t)
+	resumed := time.Now()
+	w.cluster.Delete(w.t, older)
+	w.cluster.Apply(w.t, younger)
+	w.awaitCode("http://older.test/", http.StatusNotFound)
+	w.serves(target{"http://younger.test/", "b"})
+	w.t.Logf("a change is served %v after the API server came back", time.Since(resumed).Round(time.Millisecond))
+
+	w.cluster.Stop(w.t)
+	if err := os.RemoveAll(data); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.CopyFS(data, os.DirFS(backup)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.cluster.Resume(w.t)
+	resumed = time.Now()
+	w.serves(target{"http://older.test/", "b"})
+	w.awaitCode("http://younger.test/", http.StatusNotFound)
+	w.t.Logf("the older state is served %v after the API server came back", time.Since(resumed).Round(time.Millisecond))
+	w.cluster.Delete(w.t, older)
+	l.stop()
+}
+
+// watchHangs: the connection is there, and nothing comes.
+func watchHangs(w *world) {
+	l := w.load()
+	w.api.network.hang()
+	w.change()
+	w.awaitStatus("the silence is noticed", unwell)
+	l.awaitRequests(50)
+	w.api.network.flow()
+	flows := time.Now()
+	w.changeServed()
+	w.t.Logf("the change is served %v after new connections work", time.Since(flows).Round(time.Millisecond))
+	l.stop()
+}
+
+func tooManyRequests(w *world) {
+	l := w.load()
+	w.api.busy.Store(true)
+	before := w.api.refused.Load()
+	w.api.network.cut() // so that watches must be asked for anew
+	w.api.network.flow()
+	w.awaitStatus("the refusals are told", unwell)
+	w.change()
+	harnessEventually(w.t, patience, func() error {
+		if n := w.api.refused.Load() - before; n < 5 {
+			return fmt.Errorf("%d requests were refused", n)
+		}
+		return nil
+	})
+	w.api.busy.Store(false)
+	w.changeServed()
+	l.stop()
+}
+
+// credentialsReplaced: a token that expires is told of, a new one is used without a restart, in its own file and in the
+// kubeconfig.
+func credentialsReplaced(w *world) {
+	l := w.load()
+	pid := w.daemon.Process.Pid
+	file := filepath.Join(filepath.Dir(w.kubeconfigPath()), "token")
+	w.replaceFile(file, w.token("headgate"))
+	mark := w.log.mark()
+	w.replaceKubeconfig(w.api.kubeconfigWith("tokenFile: " + file))
+	w.switched(mark)
+
+	w.expireTokens()
+	s := w.awaitStatus("the refusal is told", unwell)
+	if !strings.Contains(s.Source.Error, "401") || !strings.Contains(s.Source.Error, "renew the token") {
+		w.t.Errorf("the status says %q of a token that is not accepted", s.Source.Error)
+	}
+	l.awaitRequests(50)
+	w.replaceFile(file, w.token("headgate"))
+	w.change()
+	w.changeServed()
+	w.awaitStatus("accepted again", well)
+
+	mark = w.log.mark()
+	w.replaceKubeconfig(w.api.kubeconfig(w.token("headgate")))
+	w.switched(mark)
+	w.change()
+	w.changeServed()
+
+	// What cannot be read changes nothing.
+	w.replaceKubeconfig("{")
+	s = w.awaitStatus("the broken file is told", func(s admin.Status) bool { return strings.Contains(s.Source.Error, "kubeconfig") })
+	w.change()
+	w.changeServed()
+	mark = w.log.mark()
+	w.replaceKubeconfig(w.api.kubeconfig(w.token("headgate")))
+	w.switched(mark)
+	if s = w.awaitStatus("well", well); s.PID != pid {
+		w.t.Errorf("the daemon was restarted: %d, was %d", s.PID, pid)
+	}
+	l.stop()
+}
+
+// switched waits until the new kubeconfig is in use.
+func (w *world) switched(mark int) {
+	w.t.Helper()
+	w.awaitStatus("the new kubeconfig is used", func(s admin.Status) bool {
+		return well(s) && w.log.since(mark, "the cluster is read completely")
+	})
+}
+
+// expireTokens makes all tokens of the daemon's ServiceAccount invalid: it is another one of the same name now.
+func (w *world) expireTokens() {
+	w.t.Helper()
+	account := "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: headgate, namespace: headgate-system}\n"
+	w.cluster.Delete(w.t, account)
+	w.cluster.Apply(w.t, account)
+}
+
+// clockSkew: a clock that is wrong makes certificates look expired or not yet valid. They are served, and it is told.
+func clockSkew(w *world) {
+	l := w.load()
+	for _, skew := range []struct {
+		notBefore time.Duration
+		reason    string
+	}{{time.Hour, "CertificateNotYetValid"}, {-25 * time.Hour, "CertificateExpired"}} {
+		w.cluster.Apply(w.t, secret("tls", certificate(w.t, "tls.test", time.Now().Add(skew.notBefore))))
+		w.awaitStatus(skew.reason+" is told", func(s admin.Status) bool {
+			for _, p := range s.Problems {
+				if p.Reason == skew.reason && p.Warning {
+					return well(s)
+				}
+			}
+			return false
+		})
+		l.awaitRequests(30)
+	}
+	w.cluster.Apply(w.t, secret("tls", certificate(w.t, "tls.test", time.Now().Add(-time.Hour))))
+	w.awaitStatus("no problem is left", func(s admin.Status) bool { return well(s) && len(s.Problems) == 0 })
+	l.stop()
+}
