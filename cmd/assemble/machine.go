@@ -9,10 +9,14 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"headgate/cmd/config"
+	"headgate/cmd/defaultcert"
+	"headgate/lua"
+	"headgate/sync/nginxproc"
 )
 
 // Account is whom the proxy's workers run as. The zero value leaves it to nginx: it does not run as root.
@@ -75,7 +79,11 @@ func MakeFolders(c config.Config, p Paths, worker Account) error {
 		if os.Geteuid() != 0 {
 			continue // what exists was made by whoever may
 		}
-		if err := os.Chmod(f.path, f.mode); err != nil {
+		err := os.Chmod(f.path, f.mode)
+		if errors.Is(err, unix.EROFS) {
+			continue // it is as it was when it could be written; what cannot be kept there is told by its owner
+		}
+		if err != nil {
 			return fmt.Errorf("protect folder: %w", err)
 		}
 		if f.worker && worker.User != "" {
@@ -85,6 +93,38 @@ func MakeFolders(c config.Config, p Paths, worker Account) error {
 		}
 	}
 	return nil
+}
+
+// Host tells what this host lacks of what the configuration may ask for. A socket is asked for rather than
+// /proc/net/if_inet6: that file is there, and empty, where IPv6 is only switched off on the interfaces.
+func Host() config.Host {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return config.Host{NoIPv6: errors.Is(err, unix.EAFNOSUPPORT)}
+	}
+	_ = unix.Close(fd) // it was never bound
+	return config.Host{}
+}
+
+// Prepare puts on disk what nginx needs before it can start: folders, the default certificate, the Lua files.
+func Prepare(c config.Config, p Paths, found nginxproc.Installation, now time.Time) (Machine, error) {
+	var m Machine
+	var err error
+	if m.Worker, err = Worker(c); err != nil {
+		return m, err
+	}
+	if err := MakeFolders(c, p, m.Worker); err != nil {
+		return m, err
+	}
+	if m.Certificate, err = defaultcert.Ensure(c.StateDir, now); err != nil {
+		return m, err
+	}
+	if err := lua.Write(p.Lua); err != nil {
+		return m, err
+	}
+	m.NginxVersion, m.Modules, m.LuaPath, m.LuaCPath = found.Version, found.Modules, found.LuaPath, found.LuaCPath
+	m.LuaDir, m.LuaBuild, m.OpenFiles = lua.Dir(p.Lua), lua.Build(), OpenFiles(c)
+	return m, nil
 }
 
 // spareFiles are what a worker opens besides connections: logs, listeners, temporary files.
@@ -100,9 +140,11 @@ func OpenFiles(c config.Config) int {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return 0
 	}
-	wanted := uint64(2*c.Proxy.WorkerConnections + spareFiles) //nolint:gosec // config keeps it positive
-	return int(min(wanted, limit.Max))                         //nolint:gosec // the wanted number fits
+	return int(min(uint64(WantedFiles(c)), limit.Max)) //nolint:gosec // config keeps it positive, and the wanted number fits
 }
+
+// WantedFiles is what one worker opens when all its connections are in use.
+func WantedFiles(c config.Config) int { return 2*c.Proxy.WorkerConnections + spareFiles }
 
 // OwnAddresses are those of this host's interfaces as they are now, without loopback (which has a rule of its
 // own): no upstream may point the gateway at itself.

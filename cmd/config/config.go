@@ -9,6 +9,7 @@ package config
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -153,6 +154,24 @@ type Log struct {
 type Reconcile struct {
 	Window   Duration `mapstructure:"window"`
 	MaxDelay Duration `mapstructure:"maxDelay"`
+}
+
+// Host is what the defaults depend on, and what a configuration may not ask of this host. The zero value is a
+// host that lacks nothing.
+type Host struct {
+	// NoIPv6 tells that the kernel has no IPv6 at all: nginx refuses a configuration with such a listener.
+	NoIPv6 bool
+}
+
+// defaults is Default on this host: without IPv6 the default listeners are those of IPv4.
+func (h Host) defaults() Config {
+	c := Default()
+	if h.NoIPv6 {
+		is6 := func(a netip.AddrPort) bool { return a.Addr().Is6() }
+		c.Listeners.HTTP = slices.DeleteFunc(c.Listeners.HTTP, is6)
+		c.Listeners.HTTPS = slices.DeleteFunc(c.Listeners.HTTPS, is6)
+	}
+	return c
 }
 
 // Default gives the configuration of an empty file. It has no source: Load asks for one.

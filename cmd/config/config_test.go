@@ -373,3 +373,47 @@ func FuzzSize(f *testing.F) {
 		}
 	})
 }
+
+// TestAHostWithoutIPv6 leaves out what nobody wrote, and refuses what somebody did.
+func TestAHostWithoutIPv6(t *testing.T) {
+	host := Host{NoIPv6: true}
+	c, err := host.Load(write(t, ""), nil, NoSource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Listeners.HTTP, want.Listeners.HTTPS = want.Listeners.HTTP[:1], want.Listeners.HTTPS[:1]
+	compare(t, want, c)
+
+	for _, c := range []struct{ yaml, want string }{
+		{`listeners: {http: ["[::]:80"]}`, ":1: listeners.http[0]: [::]:80 is IPv6, which this host's kernel does not have"},
+		{`listeners: {https: ["0.0.0.0:443", "[2001:db8::1]:443"]}`, ":1: listeners.https[1]: [2001:db8::1]:443 is IPv6"},
+	} {
+		file := write(t, c.yaml)
+		if _, err := host.Load(file, nil, NoSource); err == nil || !strings.HasPrefix(err.Error(), file+c.want) {
+			t.Errorf("%s: %v", c.yaml, err)
+		}
+		if _, err := Load(file, nil, NoSource); err != nil {
+			t.Errorf("%s on a host with IPv6: %v", c.yaml, err)
+		}
+	}
+}
+
+// TestAllMistakesAtOnce: those of the file's shape, of values and of ranges, and none that only follows from another.
+func TestAllMistakesAtOnce(t *testing.T) {
+	file := write(t, "typo: 1\nproxy: {mode: auto, workerConnections: many}\nlisteners: {http: [foo], https: []}\nstateDir: here\n")
+	_, err := Load(file, []Override{{Flag: "--manifests", Key: "manifests", Value: []string{"m"}}}, Source)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	var got []string
+	for line := range strings.Lines(err.Error()) {
+		place, message, _ := strings.Cut(strings.TrimPrefix(line, file+":"), ": ")
+		key, _, _ := strings.Cut(message, ": ")
+		got = append(got, place+" "+key)
+	}
+	want := []string{"1 typo", "2 proxy.workerConnections", "3 listeners.http[0]", "2 proxy.mode", "4 stateDir"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}

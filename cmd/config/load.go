@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/go-viper/mapstructure/v2"
@@ -34,26 +35,54 @@ const (
 // result. file "" means DefaultFile, which may be missing; a file that is named must exist. The error joins
 // one *FieldError for each thing that is wrong, so that one run shows them all.
 func Load(file string, overrides []Override, need Need) (Config, error) {
+	return Host{}.Load(file, overrides, need)
+}
+
+// Load is like the function, on a host that lacks something: defaults that cannot work here are left out, and
+// the same written by the administrator is an error.
+func (h Host) Load(file string, overrides []Override, need Need) (Config, error) {
 	l := &loading{file: file, overrides: overrides, lines: map[string]int{}}
 	text, err := l.read()
 	if err != nil {
 		return Config{}, err
 	}
-	if errs := append(l.checkFile(text), l.checkNames()...); len(errs) > 0 {
-		return Config{}, join(errs)
+	errs := l.checkFile(text)
+	if len(errs) > 0 && errs[0].Key == "" {
+		return Config{}, join(errs) // no YAML: nothing else can be said
 	}
-	c := Default()
-	if errs := l.merge(text, &c); len(errs) > 0 {
-		return Config{}, join(errs)
-	}
-	errs := validate(&c)
+	errs = append(errs, l.checkNames()...)
+	c := h.defaults()
+	errs = append(errs, unrelated(l.merge(text, &c), errs)...)
+	later := append(validate(&c), h.lacks(&c)...)
 	if need == Source {
-		errs = append(errs, l.checkSource(&c)...)
+		later = append(later, l.checkSource(&c)...)
 	}
-	for _, e := range errs {
+	for _, e := range later {
 		e.Place = l.place(e.Key)
 	}
-	return c, join(errs)
+	if err := join(append(errs, unrelated(later, errs)...)); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// unrelated leaves out the errors about keys of which others tell already: a value that could not be read is missing,
+// and what follows from that is no mistake of its own. Where something is wrong already, an error about no key is
+// viper's own word for it.
+func unrelated(errs, told []*FieldError) []*FieldError {
+	if len(told) == 0 {
+		return errs
+	}
+	bare := func(key string) string {
+		key, _, _ = strings.Cut(strings.ToLower(key), "[")
+		return key + "."
+	}
+	return slices.DeleteFunc(slices.Clone(errs), func(e *FieldError) bool {
+		return e.Key == "" || slices.ContainsFunc(told, func(t *FieldError) bool {
+			a, b := bare(e.Key), bare(t.Key)
+			return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
+		})
+	})
 }
 
 // loading is one Load: where each key was written, for messages.

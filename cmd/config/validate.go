@@ -136,6 +136,21 @@ func (v *checker) listeners(l *Listeners) {
 	check("listeners.https", l.HTTPS)
 }
 
+// lacks names what c asks of a host that does not have it.
+func (h Host) lacks(c *Config) []*FieldError {
+	v := &checker{}
+	check := func(key string, list []netip.AddrPort) {
+		for i, a := range list {
+			if h.NoIPv6 && a.Addr().Is6() {
+				v.fail(fmt.Sprintf("%s[%d]", key, i), "%s is IPv6, which this host's kernel does not have: remove it, or boot without ipv6.disable=1", a)
+			}
+		}
+	}
+	check("listeners.http", c.Listeners.HTTP)
+	check("listeners.https", c.Listeners.HTTPS)
+	return v.errs
+}
+
 func (v *checker) proxy(p *Proxy) {
 	oneOf(v, "proxy.mode", p.Mode, External, Managed)
 	if p.StopWithDaemon && p.Mode == External {

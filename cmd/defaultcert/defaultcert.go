@@ -1,7 +1,7 @@
 // Package defaultcert keeps the certificate that is shown for names that have none of their own: made once,
 // self-signed, kept in the state directory, so that clients which pinned it and monitoring that counts its
-// days see the same one after a restart. It never replaces a pair that is whole; cmd/headgate runs it at
-// the start.
+// days see the same one after a restart. It never replaces a pair that is whole, and throws nothing away;
+// cmd/headgate runs it at the start.
 package defaultcert
 
 import (
@@ -18,6 +18,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -33,24 +34,50 @@ const lifetime = 10
 type Files struct {
 	Certificate, Key string
 	NotAfter         time.Time // when the certificate expires
+	// Refused says why the pair that was there is not used, and where it is now; nil when there was none or it is.
+	Refused error
 }
 
-// Ensure gives the pair in stateDir and makes it when it is missing or half of it is. A pair that does not
-// fit together is an error: somebody put it there, and it is not ours to overwrite. An expired one is made
-// anew. now is the time of the call.
+// refusedSuffix ends the names of files that were set aside.
+const refusedSuffix = ".refused"
+
+// Ensure gives the pair in stateDir and makes it when there is none. Of one that is damaged, does not fit together
+// or lacks a half, what is there is set aside: it may be somebody's own, and without a certificate the proxy could
+// not start. An expired one of ours is made anew. now is the time of the call.
 func Ensure(stateDir string, now time.Time) (Files, error) {
 	files := Files{Certificate: filepath.Join(stateDir, "default.crt"), Key: filepath.Join(stateDir, "default.key")}
 	pair, err := tls.LoadX509KeyPair(files.Certificate, files.Key)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return generate(files, now)
 	case err != nil:
-		return Files{}, fmt.Errorf("read the default certificate: %w; remove %s and %s to get a new pair", err, files.Certificate, files.Key)
+		aside, asideErr := setAside(files.Certificate, files.Key)
+		if asideErr != nil {
+			return Files{}, fmt.Errorf("read the default certificate: %w; %w: remove %s and %s to get a new pair", err, asideErr, files.Certificate, files.Key)
+		}
+		if len(aside) > 0 {
+			files.Refused = fmt.Errorf("read the default certificate: %w; set aside: %s", err, strings.Join(aside, ", "))
+		}
+		return generate(files, now)
 	case now.After(pair.Leaf.NotAfter) && pair.Leaf.Subject.CommonName == CommonName:
 		return generate(files, now)
 	}
 	files.NotAfter = pair.Leaf.NotAfter
 	return files, nil
+}
+
+// setAside gives the new names of those files that there were.
+func setAside(paths ...string) ([]string, error) {
+	var aside []string
+	for _, path := range paths {
+		err := os.Rename(path, path+refusedSuffix)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return aside, fmt.Errorf("set aside: %w", err)
+		}
+		aside = append(aside, path+refusedSuffix)
+	}
+	return aside, nil
 }
 
 // generate writes the key first: a certificate without its key is then never seen as a whole pair.

@@ -3,6 +3,7 @@ package defaultcert
 import (
 	"bytes"
 	"crypto/tls"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,34 +50,62 @@ func TestMadeOnceAndKept(t *testing.T) {
 	}
 }
 
-func TestHalfAPairOrAnExpiredOneIsMadeAnew(t *testing.T) {
+func TestAnExpiredOneIsMadeAnew(t *testing.T) {
 	dir := t.TempDir()
-	files, first := ensure(t, dir, at())
-	if err := os.Remove(files.Key); err != nil {
-		t.Fatal(err)
-	}
-	_, second := ensure(t, dir, at())
-	if bytes.Equal(first, second) {
-		t.Error("a certificate without its key was kept")
-	}
-	if _, third := ensure(t, dir, at().AddDate(11, 0, 0)); bytes.Equal(second, third) {
-		t.Error("an expired certificate was kept")
+	_, first := ensure(t, dir, at())
+	if files, second := ensure(t, dir, at().AddDate(11, 0, 0)); bytes.Equal(first, second) || files.Refused != nil {
+		t.Errorf("an expired certificate was kept, or refused: %v", files.Refused)
 	}
 }
 
-func TestForeignFilesStay(t *testing.T) {
-	dir := t.TempDir()
-	files, _ := ensure(t, dir, at())
-	if err := os.WriteFile(files.Key, []byte("not a key"), 0o600); err != nil {
-		t.Fatal(err)
+// A pair that cannot be used must not keep the proxy from starting, and may be somebody's own.
+func TestWhatCannotBeUsedIsSetAside(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		spoil    func(Files) error
+		aside    []string
+		contents string // of the last one
+	}{
+		{"empty certificate", func(f Files) error { return os.WriteFile(f.Certificate, nil, 0o600) }, []string{"default.key", "default.crt"}, ""},
+		{"empty key", func(f Files) error { return os.WriteFile(f.Key, nil, 0o600) }, []string{"default.crt", "default.key"}, ""},
+		{"no key at all", func(f Files) error { return os.WriteFile(f.Key, []byte("not a key"), 0o600) }, []string{"default.crt", "default.key"}, "not a key"},
+		{"a certificate alone", func(f Files) error { return os.Remove(f.Key) }, []string{"default.crt"}, "-----BEGIN CERTIFICATE"},
+		{"a key alone", func(f Files) error { return os.Remove(f.Certificate) }, []string{"default.key"}, "-----BEGIN PRIVATE KEY"},
+		{"a folder", func(f Files) error { return errors.Join(os.Remove(f.Key), os.Mkdir(f.Key, 0o700)) }, []string{"default.key", "default.crt"}, "-----BEGIN CERTIFICATE"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			files, _ := ensure(t, dir, at())
+			if err := c.spoil(files); err != nil {
+				t.Fatal(err)
+			}
+			files, _ = ensure(t, dir, at())
+			if _, err := tls.LoadX509KeyPair(files.Certificate, files.Key); err != nil || !files.NotAfter.Equal(at().AddDate(10, 0, 0)) {
+				t.Errorf("no new pair: %v, until %v", err, files.NotAfter)
+			}
+			var last []byte
+			for _, name := range c.aside {
+				path := filepath.Join(dir, name+".refused")
+				if files.Refused == nil || !strings.Contains(files.Refused.Error(), path) {
+					t.Errorf("refused %v does not name %s", files.Refused, path)
+				}
+				if _, err := os.Stat(path); err != nil {
+					t.Error(err)
+				}
+				last, _ = os.ReadFile(path)
+			}
+			if !strings.HasPrefix(string(last), c.contents) {
+				t.Errorf("set aside: %.40q, want %q", last, c.contents)
+			}
+			if again, _ := ensure(t, dir, at()); again.Refused != nil {
+				t.Errorf("the new pair is refused: %v", again.Refused)
+			}
+		})
 	}
-	if _, err := Ensure(dir, at()); err == nil || !strings.Contains(err.Error(), "remove "+filepath.Join(dir, "default.crt")) {
-		t.Errorf("error %v", err)
-	}
-	if text, _ := os.ReadFile(files.Key); string(text) != "not a key" {
-		t.Error("a file that is not ours was overwritten")
-	}
-	if _, err := Ensure(filepath.Join(dir, "missing"), at()); err == nil {
+}
+
+func TestNoFolder(t *testing.T) {
+	if _, err := Ensure(filepath.Join(t.TempDir(), "missing"), at()); err == nil {
 		t.Error("a missing folder: no error")
 	}
 }

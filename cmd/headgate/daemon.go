@@ -11,10 +11,8 @@ import (
 
 	"headgate/cmd/assemble"
 	"headgate/cmd/config"
-	"headgate/cmd/defaultcert"
 	"headgate/cmd/lastgood"
 	"headgate/gateway/build"
-	"headgate/lua"
 	"headgate/sync/admin"
 	"headgate/sync/externalname"
 	"headgate/sync/kubestatus"
@@ -26,10 +24,14 @@ import (
 
 // daemon holds the rooms of one `headgate run`.
 type daemon struct {
-	config config.Config
-	paths  assemble.Paths
-	log    *slog.Logger
-	base   admin.Status
+	config  config.Config
+	paths   assemble.Paths
+	log     *slog.Logger
+	base    admin.Status
+	account account
+
+	// private lets nobody reach the proxy but through its sockets.
+	private bool
 
 	socket          *admin.Socket
 	metrics         *admin.Metrics
@@ -42,15 +44,25 @@ type daemon struct {
 	lastGood *lastgood.Keeper
 	proxy    *nginxproc.Proxy
 	loop     *reconcile.Loop
+	explain  *explainService
 }
 
-// newDaemon builds every room and starts none. What it opened is closed again when it fails.
+// newDaemon builds every room and starts none.
 func newDaemon(ctx context.Context, c config.Config, log *slog.Logger) (*daemon, error) {
-	d := &daemon{config: c, paths: assemble.PathsOf(c), log: log, base: assemble.Base(version, os.Getpid(), time.Now())}
+	d := makeDaemon(c, log)
+	return d, d.open(ctx)
+}
+
+func makeDaemon(c config.Config, log *slog.Logger) *daemon {
+	return &daemon{config: c, paths: assemble.PathsOf(c), log: log, base: assemble.Base(version, os.Getpid(), time.Now())}
+}
+
+// open builds every room. What it opened is closed again when it fails.
+func (d *daemon) open(ctx context.Context) error {
 	if err := d.build(ctx); err != nil {
-		return nil, errors.Join(err, d.close())
+		return errors.Join(err, d.close())
 	}
-	return d, nil
+	return nil
 }
 
 func (d *daemon) build(ctx context.Context) error {
@@ -86,20 +98,12 @@ func (d *daemon) prepareMachine(ctx context.Context) (assemble.Machine, string, 
 	if err != nil {
 		return m, "", err
 	}
-	if m.Worker, err = assemble.Worker(d.config); err != nil {
+	if m, err = assemble.Prepare(d.config, d.paths, found, time.Now()); err != nil {
 		return m, "", err
 	}
-	if err := assemble.MakeFolders(d.config, d.paths, m.Worker); err != nil {
-		return m, "", err
+	if refused := m.Certificate.Refused; refused != nil {
+		d.log.Warn("a new default certificate was made: the one that was there cannot be used", "err", refused)
 	}
-	if m.Certificate, err = defaultcert.Ensure(d.config.StateDir, time.Now()); err != nil {
-		return m, "", err
-	}
-	if err := lua.Write(d.paths.Lua); err != nil {
-		return m, "", err
-	}
-	m.NginxVersion, m.Modules, m.LuaPath, m.LuaCPath = found.Version, found.Modules, found.LuaPath, found.LuaCPath
-	m.LuaDir, m.LuaBuild, m.OpenFiles = lua.Dir(d.paths.Lua), lua.Build(), assemble.OpenFiles(d.config)
 	d.base.Certificates = []admin.Certificate{{ID: "default", NotAfter: m.Certificate.NotAfter}}
 	return m, found.Binary, nil
 }
@@ -125,10 +129,13 @@ func (d *daemon) openStateLog() {
 
 func (d *daemon) buildLoop(machine assemble.Machine, binary string) {
 	layout := assemble.Layout(d.config, d.paths, machine)
+	layout.Private = d.private
 	d.proxy = nginxproc.New(d.processConfig(binary, layout.Sockets()))
 	options := assemble.Build(d.config)
+	d.account = account{options, layout}
 	builder := &loopBuilder{Builder: build.New(options), apiServers: d.source.apiServers, observe: d.metrics.ObserveBuild, log: d.log}
 	builder.Remember(d.lastGood.Load())
+	d.explain = newExplainService(d, layout, options)
 	problems := kubestatus.NewProblemLog(room(d.log, "build"))
 	if d.config.UseForwardedHeaders && len(d.config.TrustedProxies) == 0 {
 		d.log.Warn("useForwardedHeaders is on and trustedProxies is empty: nobody's X-Forwarded-* headers are believed")
@@ -142,6 +149,7 @@ func (d *daemon) buildLoop(machine assemble.Machine, binary string) {
 		Applied: func(p reconcile.Pass) {
 			problems.Observe(p.Result.Problems)
 			d.lastGood.Keep(builder.LastGood())
+			d.explain.built.Store(builder.built)
 			d.source.tell(kubestatus.Desired{Snapshot: builder.built, Served: p.Result.Served, Problems: p.Result.Problems})
 		},
 		Log: room(d.log, "reconcile"),

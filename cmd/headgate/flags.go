@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"headgate/cmd/assemble"
 	"headgate/cmd/config"
 )
 
@@ -45,6 +46,7 @@ func keyFlags() []keyFlag {
 	return []keyFlag{
 		{"kubeconfig", "kubeconfig", "`file` with the credentials of the cluster to read"},
 		{"manifests", "manifests", "`folder` of manifests to read instead of a cluster; may be given several times"},
+		{"namespaces", "namespaces", "`namespaces` to read, with commas; all others stay unread"},
 		{"ingress-class", "ingressClass", "`name` of the class that is served"},
 		{"proxy-mode", "proxy.mode", "external or managed: `who` runs nginx, systemd or this daemon"},
 		{"stop-proxy-with-daemon", "proxy.stopWithDaemon", "managed only: stop nginx when the daemon stops"},
@@ -92,7 +94,7 @@ func loadConfig(cmd *cobra.Command, need config.Need) (config.Config, error) {
 	if err != nil {
 		return config.Config{}, fmt.Errorf("read --config: %w", err)
 	}
-	c, err := config.Load(file, overrides, need)
+	c, err := assemble.Host().Load(file, overrides, need)
 	if err != nil {
 		return config.Config{}, usageError(fmt.Errorf("configuration:\n%w", err))
 	}

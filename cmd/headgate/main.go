@@ -10,6 +10,7 @@ import (
 )
 
 //go:generate go run . dev docs --out ../../docs/reference
+//go:generate go run . rbac --config /dev/null --out ../../packaging/rbac.yaml
 
 // version is set by the linker.
 var version = "unknown"

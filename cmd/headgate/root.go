@@ -68,7 +68,8 @@ The daemon is 'headgate run'. The other commands look at it, or show what it wou
 		Example: `  headgate run --manifests ./site              serve a folder
   headgate run --config /etc/headgate/headgate.yaml
   headgate render --manifests ./site --out /tmp/out
-  headgate status`,
+  headgate status
+  headgate explain https://shop.example.com/cart`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -76,6 +77,6 @@ The daemon is 'headgate run'. The other commands look at it, or show what it wou
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath()))
 	})
-	root.AddCommand(newRun(), newRender(), newStatus(), newVersion(), newDev())
+	root.AddCommand(newRun(), newRender(), newStatus(), newExplain(), newCheck(), newDiff(), newRBAC(), newVersion(), newDev())
 	return root
 }

@@ -8,8 +8,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"headgate/cmd/assemble"
 	"headgate/cmd/config"
+	"headgate/cmd/difference"
 	"headgate/cmd/notify"
+	"headgate/sync/admin"
 )
 
 func newRun() *cobra.Command {
@@ -44,6 +47,9 @@ Exit codes:
 			log, err := newLogger(c.Log, cmd.ErrOrStderr())
 			if err != nil {
 				return usageError(err)
+			}
+			if assemble.Host().NoIPv6 {
+				log.Info("this kernel has no IPv6: the proxy listens on IPv4 only")
 			}
 			d, err := newDaemon(cmd.Context(), c, log)
 			if err != nil {
@@ -118,7 +124,7 @@ func (d *daemon) tellSystemd(ctx context.Context) error {
 }
 
 func (d *daemon) serveAdmin(ctx context.Context) error {
-	return d.socket.Serve(ctx, d.status)
+	return d.socket.Serve(ctx, admin.Answers{Status: d.status, Explain: d.explain, Applied: difference.Handler(d.applied)})
 }
 
 func (d *daemon) serveMetrics(ctx context.Context) error {

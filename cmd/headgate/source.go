@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
-	"time"
 
 	"headgate/cmd/assemble"
 	"headgate/cmd/config"
@@ -38,25 +39,43 @@ func newSource(c config.Config, log *slog.Logger) (source, error) {
 	return newFolders(c, log)
 }
 
-// newFolders reads manifests. They cannot be unhealthy: what cannot be read is a problem of its own, and its
-// last good version stays.
+// newFolders reads manifests. They are unhealthy while a folder cannot be read as a whole; what is wrong with a file is
+// a problem of its own.
 func newFolders(c config.Config, log *slog.Logger) (source, error) {
 	folders, err := manifests.New(manifests.Config{Folders: c.Manifests, StateDir: c.StateDir, Logger: room(log, "manifests")})
 	if err != nil {
 		return source{}, err
 	}
-	since := time.Now()
 	return source{
 		kind: "manifests", objects: folders, run: folders.Run, writer: idle,
 		health: func() admin.Source {
-			return admin.Source{Kind: "manifests", Detail: strings.Join(c.Manifests, ", "), Healthy: true, Since: since}
+			h := folders.Health()
+			return admin.Source{Kind: "manifests", Detail: strings.Join(c.Manifests, ", "), Healthy: h.Healthy, Since: h.Since, Error: h.Reason}
 		},
 		tell:       func(kubestatus.Desired) {},
 		apiServers: func() []netip.Addr { return nil },
 	}, nil
 }
 
+// noticeDeadConnections has client-go ask a silent connection to the API server for a sign of life after 10 s, and
+// give it up 5 s later: by default a watch whose other end vanished is missed after 45 s only. It reads these variables
+// when it makes a transport; what the administrator has set stays.
+func noticeDeadConnections() error {
+	for name, seconds := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5"} {
+		if _, set := os.LookupEnv(name); set {
+			continue
+		}
+		if err := os.Setenv(name, seconds); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
 func newCluster(c config.Config, log *slog.Logger) (source, error) {
+	if err := noticeDeadConnections(); err != nil {
+		return source{}, err
+	}
 	cluster, err := kubewatch.New(kubewatch.Config{
 		Kubeconfig: c.Kubeconfig, Namespaces: c.Namespaces, Secrets: assemble.Secrets(c), Version: version, Logger: room(log, "kubewatch"),
 	})

@@ -35,23 +35,35 @@ func New(path string, log *slog.Logger) *Keeper {
 	return &Keeper{path: path, log: log, newest: make(chan []*snapshot.Ingress, 1)}
 }
 
-// Load reads what was kept. No file means none; one that cannot be read is told and counts as none, because
-// it only matters for objects that are broken.
+// Load reads what was kept. A file that cannot be read is set aside, told, and counts as none: it only matters for
+// objects that are broken.
 func (k *Keeper) Load() []*snapshot.Ingress {
-	text, err := os.ReadFile(k.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	list, err := Read(k.path)
+	if err != nil {
+		aside := k.path + ".refused"
+		if asideErr := os.Rename(k.path, aside); asideErr != nil {
+			aside, err = "", errors.Join(err, asideErr)
+		}
+		k.log.Warn("last good versions not read: an Ingress that is broken now is not served", "err", err, "setAside", aside)
 	}
-	var list []*snapshot.Ingress
-	if err == nil {
-		err = json.Unmarshal(text, &list)
+	k.last = list
+	return list
+}
+
+// Read gives what a Keeper wrote to the file, and changes nothing. No file means none.
+func Read(path string) ([]*snapshot.Ingress, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
 	if err != nil {
-		k.log.Warn("last good versions not read: an Ingress that is broken now is not served", "err", err)
-		return nil
+		return nil, fmt.Errorf("read last good versions: %w", err)
 	}
-	k.last = slices.DeleteFunc(list, func(i *snapshot.Ingress) bool { return i == nil })
-	return k.last
+	var list []*snapshot.Ingress
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("read last good versions from %s: %w", path, err)
+	}
+	return slices.DeleteFunc(list, func(i *snapshot.Ingress) bool { return i == nil }), nil
 }
 
 // Keep hands over a list. It never blocks and does nothing when the list is the last one. Only one goroutine

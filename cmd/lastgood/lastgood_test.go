@@ -2,8 +2,10 @@ package lastgood
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,6 +83,31 @@ func TestABrokenFileCountsAsNone(t *testing.T) {
 		}
 		if got := New(path, nil).Load(); len(got) != 0 {
 			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
+func TestABrokenFileIsSetAside(t *testing.T) {
+	for _, text := range []string{"", "{", `{"a": 1}`} {
+		path := filepath.Join(t.TempDir(), "last-good.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: read: %v", text, err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%q: Read changed something: %v", text, err)
+		}
+		var log strings.Builder
+		if got := New(path, slog.New(slog.NewTextHandler(&log, nil))).Load(); len(got) != 0 {
+			t.Errorf("%q: %v", text, got)
+		}
+		if aside, err := os.ReadFile(path + ".refused"); err != nil || string(aside) != text {
+			t.Errorf("%q set aside: %q, %v", text, aside, err)
+		}
+		if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), path+".refused") {
+			t.Errorf("%q: log %s", text, log.String())
 		}
 	}
 }

@@ -160,7 +160,10 @@ func (b *Builder) useCertificate(key snapshot.Key, change int) {
 }
 
 func keyOfCertificate(id model.CertificateID) snapshot.Key {
-	namespace, name, _ := strings.Cut(string(id), "/")
+	namespace, name, found := strings.Cut(string(id), "/")
+	if !found {
+		namespace, name = "", string(id) // no API server gives a Secret without a namespace, but it is no reason to die
+	}
 	return snapshot.Key{Namespace: namespace, Name: name}
 }
 

@@ -58,7 +58,8 @@ func Render(m *model.Model, l Layout) (Config, error) {
 
 	text := c.text(generationMark)
 	generation := shortHash(text)
-	text = bytes.Replace(text, []byte(generationMark), []byte(generation), 1)
+	// A path of the layout may hold as many zeros, but no quote.
+	text = bytes.Replace(text, []byte(`"`+generationMark+`"`), []byte(`"`+generation+`"`), 1)
 
 	config := Config{Text: text, Generation: generation, Profiles: map[string]string{}, Globals: c.globals()}
 	for _, p := range c.profiles {

@@ -76,6 +76,15 @@ end
 -- @return[2] nil, true when there is one that cannot be used
 -- @return[3] nil when there is none
 function _M:host(name, revision)
+    if #name > MAX_NAME_BYTES or byte(name) == 42 then -- "*": no client's name is a wildcard
+        return self.hosts:get("", revision)
+    end
+    -- The hosts hold their own names, however many there are; to remember these, too, would make a
+    -- table a request as soon as there are more of them than can be remembered.
+    local held = self.hosts:held(name, revision)
+    if held then
+        return held
+    end
     local found = self.young[name]
     if found and found.revision == revision then
         return found.host
@@ -85,11 +94,8 @@ function _M:host(name, revision)
         remember(self, name, found)
         return found.host
     end
-    if #name > MAX_NAME_BYTES or byte(name) == 42 then -- "*": no client's name is a wildcard
-        return self.hosts:get("", revision)
-    end
     local host, broken = lookup(self, name, revision)
-    if host then
+    if host and host.name ~= name then
         remember(self, name, { host = host, revision = revision })
     end
     return host, broken

@@ -119,6 +119,17 @@ function collection:get(name, revision)
     return load(self, name, revision, entry)
 end
 
+--- Get an object only if nothing has to be read for it.
+-- @tparam string name
+-- @tparam number revision as for get
+-- @treturn any|nil the value; nil tells nothing: get knows
+function collection:held(name, revision)
+    local entry = self.entries[name]
+    if entry and entry.revision == revision then
+        return entry.value
+    end
+end
+
 --- Let go of objects that are no longer pushed. Changed ones stay until they are used: they hand
 -- their balancing state on. Runs in a timer; does nothing when the revision did not change.
 function _M:sweep()

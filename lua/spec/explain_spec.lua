@@ -11,7 +11,7 @@ local function watch(host, upstreams)
                 return nil, true
             end
             return name == host.name and host or nil
-        end },
+        end, held = function() end },
         re_find = function(path, pattern) return path:find(pattern) end,
     })
     local watched = explain.watch({

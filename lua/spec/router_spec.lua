@@ -2,14 +2,29 @@ package.path = "./?.lua;./spec/?.lua;" .. package.path
 
 local router = require "headgate.router"
 
---- A collection of hosts by name; counts lookups.
+--- A collection of hosts by name; counts lookups. As the real one it holds what was looked up.
 local function collection(hosts)
-    local c = { lookups = 0 }
-    function c:get(name)
+    local c = { lookups = 0, entries = {} }
+    function c:get(name, revision)
         self.lookups = self.lookups + 1
+        self.entries[name] = { value = hosts[name] or nil, revision = revision }
         return hosts[name], hosts[name] == false or nil
     end
+    function c:held(name, revision)
+        local entry = self.entries[name]
+        return entry and entry.revision == revision and entry.value or nil
+    end
     return c
+end
+
+local function remembered(r)
+    local n = 0
+    for _, names in ipairs({ r.young, r.old }) do
+        for _ in pairs(names) do
+            n = n + 1
+        end
+    end
+    return n
 end
 
 local function host(paths)
@@ -68,13 +83,32 @@ describe("router", function()
         for i = 1, 20000 do
             r:host("n" .. i, 2)
         end
-        local kept = 0
-        for _, names in ipairs({ r.young, r.old }) do
-            for _ in pairs(names) do
-                kept = kept + 1
+        assert.is_true(remembered(r) <= 2 * 4096)
+    end)
+
+    it("looks each host of many up once a revision, and remembers none of their names", function()
+        local all = {}
+        for i = 1, 10000 do
+            all["h" .. i] = { name = "h" .. i }
+        end
+        local hosts = collection(all)
+        local r = router.new({ hosts = hosts })
+        for _ = 1, 3 do
+            for i = 1, 10000 do
+                assert.equal(all["h" .. i], (r:host("h" .. i, 1)))
             end
         end
-        assert.is_true(kept <= 2 * 4096)
+        assert.equal(10000, hosts.lookups)
+        assert.equal(0, remembered(r))
+        r:host("h1", 2)
+        assert.equal(10001, hosts.lookups)
+    end)
+
+    it("takes no name of a client for the wildcard that is held", function()
+        local hosts = collection({ ["*.x"] = { name = "*.x" }, [""] = { name = "" } })
+        local r = router.new({ hosts = hosts })
+        assert.equal("*.x", r:host("a.x", 1).name)
+        assert.equal("", r:host("*.x", 1).name)
     end)
 
     it("matches exact before the longest prefix, by element", function()

@@ -122,7 +122,8 @@ func TestDegraded(t *testing.T) {
 	}{
 		"nothing":   {func(*Status) {}, ""},
 		"problems":  {func(s *Status) { s.Problems = append(s.Problems, Problem{}) }, ""},
-		"unsynced":  {func(s *Status) { s.Source.Synced = false }, "not been read completely"},
+		"unsynced":  {func(s *Status) { s.Source.Synced = false }, "the source has not been read completely yet"},
+		"no source": {func(s *Status) { s.Source.Synced, s.Source.Healthy, s.Source.Error = false, false, "no such folder" }, "not been read completely yet: no such folder"},
 		"unhealthy": {func(s *Status) { s.Source.Healthy = false }, "cannot be read since 2026-11-29T02:00:00Z: unknown"},
 		"last good": {func(s *Status) { s.LastKnownGood = true }, "last known good"},
 		"proxy":     {func(s *Status) { s.Proxy.Reachable = false }, "does not answer: unknown"},
@@ -168,7 +169,7 @@ func open(t *testing.T, dir string, status func() Status) *Socket {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- socket.Serve(ctx, status) }()
+	go func() { ended <- socket.Serve(ctx, Answers{Status: status}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := errors.Join(<-ended, socket.Close()); err != nil {
@@ -194,6 +195,43 @@ func TestAsk(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, "admin"))
 	if err != nil || info.Mode().Perm() != 0o750 {
 		t.Errorf("folder of the socket: %v, %v; want 0750", info.Mode(), err)
+	}
+}
+
+func TestAskExplain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	socket, err := Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	explain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || string(body) == "bad" {
+			http.Error(w, "no\nquestion", http.StatusBadRequest)
+			return
+		}
+		_, _ = w.Write(append([]byte("answer to "), body...))
+	})
+	go func() { ended <- socket.Serve(ctx, Answers{Status: healthy, Explain: explain}) }()
+	if got, err := AskExplain(t.Context(), dir, []byte("good")); err != nil || string(got) != "answer to good" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := AskExplain(t.Context(), dir, []byte("bad")); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no; question") {
+		t.Error(err)
+	}
+	cancel()
+	if err := errors.Join(<-ended, socket.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := AskExplain(t.Context(), dir, nil); !errors.Is(err, ErrUnreachable) {
+		t.Error(err)
+	}
+	older := filepath.Join(t.TempDir(), "older")
+	open(t, older, healthy)
+	if _, err := AskExplain(t.Context(), older, nil); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "explains nothing") {
+		t.Error(err)
 	}
 }
 
@@ -376,5 +414,44 @@ func TestCertificateSeriesAreBounded(t *testing.T) {
 	}
 	if !strings.Contains(text, `certificate="shop/tls"`) || strings.Contains(text, `certificate="blog/tls"`) {
 		t.Error("not those that expire first")
+	}
+}
+
+func TestAskApplied(t *testing.T) {
+	dir := t.TempDir()
+	socket, err := Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- socket.Serve(ctx, Answers{Status: healthy, Applied: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if pointer := r.URL.Query().Get("pointer"); pointer == "host/a b&c" {
+				http.Error(w, "busy\nindeed", http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = w.Write([]byte(r.URL.String()))
+		})})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-ended, socket.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if body, err := AskApplied(t.Context(), dir, ""); err != nil || string(body) != "/v1/applied" {
+		t.Errorf("%s, %v", body, err)
+	}
+	if _, err := AskApplied(t.Context(), dir, "host/a b&c"); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "busy; indeed") {
+		t.Errorf("a refusal: %v", err)
+	}
+	if _, err := AskApplied(t.Context(), t.TempDir(), ""); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("nobody: %v", err)
+	}
+	other := t.TempDir()
+	open(t, other, healthy)
+	if _, err := AskApplied(t.Context(), other, ""); !errors.Is(err, ErrRefused) {
+		t.Errorf("a daemon that compares nothing: %v", err)
 	}
 }

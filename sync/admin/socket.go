@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,10 +93,18 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
+// Answers are what the socket tells. Both are called by several goroutines at once.
+type Answers struct {
+	Status func() Status
+	// Explain answers POST /v1/explain; nil: nothing is explained.
+	Explain http.Handler
+	// Applied answers GET /v1/applied: what `headgate diff` compares with; nil: nothing is compared.
+	Applied http.Handler
+}
+
 // Serve answers until ctx ends; then it lets running requests finish for a second and removes the socket.
-// status is called for each request, by several goroutines at once.
-func (s *Socket) Serve(ctx context.Context, status func() Status) error {
-	return serve(ctx, s.listener, adminHandler(status))
+func (s *Socket) Serve(ctx context.Context, a Answers) error {
+	return serve(ctx, s.listener, a.handler())
 }
 
 // Close gives the socket and the claim up. The files stay but for the socket: removing a lock file would let
@@ -108,11 +117,17 @@ func (s *Socket) Close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// adminHandler is read-only, but for what profiling costs.
-func adminHandler(status func() Status) http.Handler {
+// handler is read-only, but for what profiling costs.
+func (a Answers) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, status().normal()) })
-	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, status().normal().Problems) })
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status().normal()) })
+	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status().normal().Problems) })
+	if a.Explain != nil {
+		mux.Handle("POST /v1/explain", a.Explain)
+	}
+	if a.Applied != nil {
+		mux.Handle("GET /v1/applied", a.Applied)
+	}
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
@@ -158,6 +173,39 @@ const maxAnswerBytes = 64 << 20
 // Ask gets the status of the daemon with that runtime directory. The error wraps ErrUnreachable when there
 // is none, or when the caller may not talk to it.
 func Ask(ctx context.Context, runtimeDir string) (Status, error) {
+	var s Status
+	status, body, err := call(ctx, runtimeDir, http.MethodGet, "/v1/status", nil)
+	if err != nil {
+		return s, err
+	}
+	if status != http.StatusOK {
+		return s, fmt.Errorf("%w on %s: status %d", ErrUnreachable, SocketPath(runtimeDir), status)
+	}
+	if err := json.Unmarshal(body, &s); err != nil {
+		return s, fmt.Errorf("decode the status from %s: %w", SocketPath(runtimeDir), err)
+	}
+	return s, nil
+}
+
+// ErrRefused tells that a daemon answered, and could not do what it was asked for.
+var ErrRefused = errors.New("the daemon cannot answer")
+
+// AskExplain hands question, as JSON, to the daemon's Answers.Explain, and gives its answer's body. The error
+// wraps ErrUnreachable like that of Ask, or ErrRefused with what the daemon says.
+func AskExplain(ctx context.Context, runtimeDir string, question []byte) ([]byte, error) {
+	status, body, err := call(ctx, runtimeDir, http.MethodPost, "/v1/explain", bytes.NewReader(question))
+	switch {
+	case err != nil:
+		return nil, err
+	case status == http.StatusNotFound:
+		return nil, fmt.Errorf("%w: it is of a version that explains nothing; restart it with this one", ErrRefused)
+	case status != http.StatusOK:
+		return nil, fmt.Errorf("%w: %s", ErrRefused, oneLine(strings.TrimSpace(string(body))))
+	}
+	return body, nil
+}
+
+func call(ctx context.Context, runtimeDir, method, what string, question io.Reader) (int, []byte, error) {
 	path := SocketPath(runtimeDir)
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -165,24 +213,20 @@ func Ask(ctx context.Context, runtimeDir string) (Status, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		},
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://admin/v1/status", nil)
+	request, err := http.NewRequestWithContext(ctx, method, "http://admin"+what, question)
 	if err != nil {
-		return Status{}, fmt.Errorf("make request: %w", err)
+		return 0, nil, fmt.Errorf("make request: %w", err)
 	}
 	res, err := client.Do(request)
 	if err != nil {
-		return Status{}, fmt.Errorf("%w on %s: %s", ErrUnreachable, path, advice(err))
+		return 0, nil, fmt.Errorf("%w on %s: %s", ErrUnreachable, path, advice(err))
 	}
 	defer func() { _ = res.Body.Close() }() // read to its end
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes))
-	if err != nil || res.StatusCode != http.StatusOK {
-		return Status{}, fmt.Errorf("%w on %s: status %d, %w", ErrUnreachable, path, res.StatusCode, err)
+	if err != nil {
+		return 0, nil, fmt.Errorf("%w on %s: %w", ErrUnreachable, path, err)
 	}
-	var s Status
-	if err := json.Unmarshal(body, &s); err != nil {
-		return Status{}, fmt.Errorf("decode the status from %s: %w", path, err)
-	}
-	return s, nil
+	return res.StatusCode, body, nil
 }
 
 func advice(err error) string {

@@ -156,7 +156,11 @@ func (s Status) Degraded() []string {
 			why = append(why, oneLine(fmt.Sprintf(format, args...)))
 		}
 	}
-	add(!s.Source.Synced, "the source has not been read completely yet")
+	unread := "the source has not been read completely yet"
+	if !s.Source.Healthy && s.Source.Error != "" {
+		unread += ": " + s.Source.Error
+	}
+	add(!s.Source.Synced, "%s", unread)
 	add(s.Source.Synced && !s.Source.Healthy, "the source cannot be read since %s: %s", stamp(s.Source.Since), orUnknown(s.Source.Error))
 	add(s.LastKnownGood, "what is served is the last known good state from the state log")
 	add(!s.Proxy.Reachable, "the proxy does not answer: %s", orUnknown(s.Proxy.Error))

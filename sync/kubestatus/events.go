@@ -35,7 +35,7 @@ const (
 	memory = time.Hour
 
 	eventsDenied = `may not create or patch events: add to the ClusterRole of headgate's ServiceAccount: ` +
-		`{apiGroups: ["", "events.k8s.io"], resources: [events], verbs: [create, patch]}`
+		`{apiGroups: ["events.k8s.io"], resources: [events], verbs: [create, patch]}`
 )
 
 // noteKey is what makes a Problem the same Problem.

@@ -133,7 +133,7 @@ func (w *Writer) tellLease(l *lock, what string, err error) {
 		w.log.Info("the Lease can be used", "lease", lease)
 	case apierrors.IsForbidden(err):
 		w.log.Warn("the Lease cannot be used: nobody writes status and Events", "lease", lease, "err", err,
-			"advice", fmt.Sprintf("add to a Role in namespace %s for headgate's ServiceAccount: {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create]} and the same with resourceNames: [%s], verbs: [get, update, patch, watch]",
+			"advice", fmt.Sprintf("add to a Role in namespace %s for headgate's ServiceAccount: {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create]} and the same with resourceNames: [%s], verbs: [get, update]",
 				w.config.LeaseNamespace, w.config.LeaseName))
 	case apierrors.IsNotFound(err):
 		w.log.Warn("the Lease cannot be used: nobody writes status and Events", "lease", lease, "err", err,

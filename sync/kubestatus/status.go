@@ -18,7 +18,7 @@ import (
 )
 
 const statusDenied = `may not patch ingresses/status: add to the ClusterRole of headgate's ServiceAccount: ` +
-	`{apiGroups: ["networking.k8s.io"], resources: [ingresses/status], verbs: [update, patch]}`
+	`{apiGroups: ["networking.k8s.io"], resources: [ingresses/status], verbs: [patch]}`
 
 // servedHistory remembers, by UID, which Ingresses were ours: true while they are, false once they are not and their
 // status is still to be looked at.
@@ -117,7 +117,7 @@ func (w *Writer) statusJob(ingress *snapshot.Ingress, addresses []networkingv1.I
 			t.mu.Lock()
 			t.written[ingress.UID] = ingress.ResourceVersion
 			t.mu.Unlock()
-			w.log.Debug("status written", "ingress", ingress.Key.String(), "action", verb)
+			w.log.Debug("status written", "ingress", ingress.String(), "action", verb)
 			return nil
 		},
 	}

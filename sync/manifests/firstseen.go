@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -48,6 +49,22 @@ type storedEntry struct {
 	Seen      time.Time `json:"seen"`
 }
 
+// resumeFirstSeen is loadFirstSeen for who serves: a file that cannot be used is set aside and told, and every object
+// counts as new. Which of two that conflict is the older may then turn over; to serve nothing would be worse.
+func resumeFirstSeen(stateDir string, log *slog.Logger) *firstSeen {
+	f, err := loadFirstSeen(stateDir)
+	if err == nil {
+		return f
+	}
+	f = &firstSeen{path: filepath.Join(stateDir, firstSeenFile), entries: map[identity]seenEntry{}}
+	aside := f.path + ".refused"
+	if asideErr := os.Rename(f.path, aside); asideErr != nil {
+		aside, err = "", errors.Join(err, asideErr)
+	}
+	log.Warn("first-seen times are lost: every object counts as new, and of two that conflict another one may win", "err", err, "setAside", aside)
+	return f
+}
+
 func loadFirstSeen(stateDir string) (*firstSeen, error) {
 	f := &firstSeen{entries: map[identity]seenEntry{}}
 	if stateDir == "" {
@@ -63,10 +80,10 @@ func loadFirstSeen(stateDir string) (*firstSeen, error) {
 	}
 	var stored storedSeen
 	if err := json.Unmarshal(raw, &stored); err != nil {
-		return nil, fmt.Errorf("reading first-seen times from %s (repair it, or remove it: then every object counts as new): %w", f.path, err)
+		return nil, fmt.Errorf("reading first-seen times from %s: %w", f.path, err)
 	}
 	if stored.Version != 1 {
-		return nil, fmt.Errorf("reading first-seen times from %s: version %d was written by another headgate (remove it: then every object counts as new)", f.path, stored.Version)
+		return nil, fmt.Errorf("reading first-seen times from %s: version %d is none that this headgate writes", f.path, stored.Version)
 	}
 	for _, e := range stored.Objects {
 		f.entries[identity{e.Kind, snapshot.Key{Namespace: e.Namespace, Name: e.Name}}] = seenEntry{seen: e.Seen}

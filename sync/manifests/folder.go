@@ -24,6 +24,7 @@ type folder struct {
 	read   bool   // was read at least once
 	files  map[string]*file
 	fault  *snapshot.Fault // why it could not be read last time
+	reason string          // the same with the folder's name, for log and Health; "" when it could
 }
 
 // file is one file and the objects it stands for, which may be older than its newest content.
@@ -52,17 +53,28 @@ type stamp struct {
 func (f *folder) scan() {
 	err := f.look()
 	if err == nil {
-		f.read, f.fault = true, nil
+		f.read, f.fault, f.reason = true, nil, ""
 		return
 	}
-	message := fmt.Sprintf("the folder cannot be read (%v): make it readable for headgate", cause(err))
-	if errors.Is(err, fs.ErrNotExist) {
-		message = "the folder does not exist: create it, or name another one in manifests"
-	}
+	why := f.whyNot(err)
 	if f.read {
-		message += "; what it last held is still served"
+		why += "; what it last held is still served"
 	}
-	f.fault = &snapshot.Fault{Origin: f.path, Message: message}
+	f.fault = &snapshot.Fault{Origin: f.path, Message: "the folder " + why}
+	f.reason = "the folder " + f.path + " " + why
+}
+
+func (f *folder) whyNot(err error) string {
+	info, statErr := os.Stat(f.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "does not exist: create it, or correct manifests (--manifests)"
+	case statErr == nil && !info.IsDir(): // os.OpenRoot has no sentinel for this one
+		return "is no folder: name the folder that holds the files in manifests (--manifests)"
+	case errors.Is(err, errTooMany):
+		return fmt.Sprintf("holds more than %d files: spread them over several", maxFiles)
+	}
+	return fmt.Sprintf("cannot be read (%v): make it readable for headgate", cause(err))
 }
 
 func (f *folder) look() error {
@@ -81,7 +93,7 @@ func (f *folder) look() error {
 			continue
 		}
 		if len(names) == maxFiles {
-			return fmt.Errorf("it holds more than %d files", maxFiles)
+			return errTooMany
 		}
 		names[entry.Name()] = true
 		f.visit(root, entry.Name())
@@ -182,6 +194,7 @@ func stampOf(info fs.FileInfo) stamp {
 var (
 	errNotRegular = errors.New("it is no regular file")
 	errTooLarge   = errors.New("it is too large")
+	errTooMany    = errors.New("it holds too many files")
 )
 
 func whyUnreadable(err error) string {

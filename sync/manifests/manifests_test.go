@@ -3,6 +3,7 @@ package manifests
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -162,6 +163,9 @@ func TestParse(t *testing.T) {
 		{"typed list", "apiVersion: networking.k8s.io/v1\nkind: IngressClassList\nmetadata: {}\nitems:\n- metadata: {name: headgate}\n  spec: {controller: headgate.io/ingress}\n", []string{"IngressClass headgate @f:5"}},
 		{"list of nonsense", "apiVersion: v1\nkind: List\nitems: {a: b}\n", []string{"fault f:3 List: items: must be a list of objects"}},
 		{"not an object", "- a\n- b\n", []string{"fault f:1: this is not a Kubernetes object: write a mapping with apiVersion, kind and metadata"}},
+		{"a name that YAML reads as a boolean", "apiVersion: v1\nkind: Service\nmetadata:\n  name: off\n", []string{"fault f:4 Service: metadata.name: is of type bool: write a text (put numbers, true and false into quotes)"}},
+		{"a namespace that YAML reads as a number", "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  namespace: 1\n", []string{"fault f:5 Service: metadata.namespace: is of type number: write a text (put numbers, true and false into quotes)"}},
+		{"metadata that is a list", "apiVersion: v1\nkind: Service\nmetadata: [a]\n", []string{"fault f:3 Service: metadata: is of type array: write a mapping"}},
 		{"no kind", "metadata: {name: a}\n", []string{"fault f:1: apiVersion or kind is missing: write, for example, apiVersion: networking.k8s.io/v1 and kind: Ingress"}},
 		{"kind in lower case", "apiVersion: networking.k8s.io/v1\nkind: ingress\nmetadata: {name: a}\n", []string{
 			"fault f:1 ingress a: there is no kind ingress in apiVersion networking.k8s.io/v1: write apiVersion: networking.k8s.io/v1 and kind: Ingress",
@@ -430,9 +434,107 @@ func TestFirstSeenTimes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(state, firstSeenFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := loadFirstSeen(state); err == nil || !strings.Contains(err.Error(), "repair it, or remove it") {
+	if _, err := loadFirstSeen(state); err == nil || !strings.Contains(err.Error(), firstSeenFile) {
 		t.Errorf("a broken file of times must be told, got %v", err)
 	}
+}
+
+// A file of times that cannot be used must not keep anything from being served.
+func TestABrokenFileOfTimesIsSetAside(t *testing.T) {
+	for _, text := range []string{"", "{", "null", `{"version": 2}`, `{"version": 1, "objects": [{"seen": "yesterday"}]}`} {
+		t.Run(text, func(t *testing.T) {
+			state, folder := t.TempDir(), t.TempDir()
+			path := filepath.Join(state, firstSeenFile)
+			for name, content := range map[string]string{path: text, filepath.Join(folder, "a.yaml"): ingress("a", "a.test")} {
+				if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var log strings.Builder
+			source, err := New(Config{Folders: []string{folder}, StateDir: state, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- source.Run(ctx) }()
+			select {
+			case <-source.Changed():
+			case err := <-ended:
+				t.Fatalf("ended: %v", err)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			if aside, err := os.ReadFile(path + ".refused"); err != nil || string(aside) != text {
+				t.Errorf("set aside: %q, %v", aside, err)
+			}
+			if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), path+".refused") {
+				t.Errorf("log: %s", log.String())
+			}
+			if seen, err := loadFirstSeen(state); err != nil || len(seen.entries) != 1 {
+				t.Errorf("the new file: %v, %v", seen, err)
+			}
+		})
+	}
+}
+
+// A folder that is missing, from the start or later, is told in the log and costs health; it comes back by itself.
+func TestHealth(t *testing.T) {
+	var log strings.Builder
+	folder := filepath.Join(t.TempDir(), "site")
+	other := t.TempDir()
+	d := newDesk(t, Config{Folders: []string{folder, other}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if h := d.source.Health(); !h.Healthy || h.Since.IsZero() {
+		t.Errorf("before the first look: %+v", h)
+	}
+	gone := "the folder " + folder + " does not exist: create it, or correct manifests (--manifests)"
+	look := func(step string, healthy bool, since time.Time, reason string, lines ...string) {
+		t.Helper()
+		log.Reset()
+		d.source.scan(d.now)
+		if h := d.source.Health(); h.Healthy != healthy || !h.Since.Equal(since) || h.Reason != reason {
+			t.Errorf("%s: %+v, want %t since %v: %s", step, h, healthy, since, reason)
+		}
+		if got := strings.Count(log.String(), "\n"); got != len(lines) {
+			t.Errorf("%s: %d lines of log, want %d:\n%s", step, got, len(lines), log.String())
+		}
+		for _, line := range lines {
+			if !strings.Contains(log.String(), line) {
+				t.Errorf("%s: log lacks %s:\n%s", step, line, log.String())
+			}
+		}
+		d.now = d.now.Add(time.Minute)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := d.now
+	look("missing at the start", false, start, gone, `level=WARN msg="`+gone)
+	look("still missing", false, start, gone)
+	if _, complete := d.source.Snapshot(); complete {
+		t.Error("a source that lacks a folder is complete")
+	}
+	must(os.WriteFile(folder, nil, 0o600))
+	look("a file", false, start, "the folder "+folder+" is no folder: name the folder that holds the files in manifests (--manifests)", "level=WARN")
+	must(os.Remove(folder))
+	must(os.Mkdir(folder, 0o700))
+	must(os.WriteFile(filepath.Join(folder, "a.yaml"), []byte(service), 0o600))
+	back := d.now
+	look("made", true, back, "", `level=INFO msg="the folder can be read again" folder=`+folder)
+	look("still there", true, back, "")
+	must(os.Rename(folder, folder+".away"))
+	away := d.now
+	look("vanished", false, away, gone+"; what it last held is still served", "level=WARN")
+	if s, complete := d.source.Snapshot(); !complete || len(s.Services) != 1 {
+		t.Errorf("of a folder that vanished: %v, complete %t", show(s), complete)
+	}
+	must(os.Rename(folder+".away", folder))
+	look("back", true, d.now, "", "level=INFO")
 }
 
 func TestLinksStayInTheFolder(t *testing.T) {
@@ -471,7 +573,7 @@ func TestAFolderThatVanishesKeepsWhatItHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, d.scan(), "Service default/web @a.yaml:1",
-		"fault "+d.folder+": the folder does not exist: create it, or name another one in manifests; what it last held is still served")
+		"fault "+d.folder+": the folder does not exist: create it, or correct manifests (--manifests); what it last held is still served")
 	if err := os.Rename(d.folder+".away", d.folder); err != nil {
 		t.Fatal(err)
 	}
@@ -587,7 +689,7 @@ func TestRunSeesEdits(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait("Ingress default/a three.test @a.yaml:1",
-		"fault "+folder+": the folder does not exist: create it, or name another one in manifests; what it last held is still served")
+		"fault "+folder+": the folder does not exist: create it, or correct manifests (--manifests); what it last held is still served")
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}

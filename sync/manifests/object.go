@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -114,7 +115,7 @@ func (r *reading) document(name string, d document, outer header) {
 	var h header
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(d.json, &h); err != nil {
 		r.nameless = true
-		r.fault(name, d, identity{}, finding{"", "this is not a Kubernetes object: write a mapping with apiVersion, kind and metadata"})
+		r.fault(name, d, identity{kind: h.Kind}, wrongHeader(d.json, err))
 		return
 	}
 	h.APIVersion, h.Kind = cmp.Or(h.APIVersion, outer.APIVersion), cmp.Or(h.Kind, outer.Kind)
@@ -137,6 +138,15 @@ func (r *reading) document(name string, d document, outer header) {
 	default:
 		r.object(name, d, h, k)
 	}
+}
+
+// wrongHeader says why a document has no header that can be read. The usual reason is a name such as off or 123, which
+// YAML reads as a boolean or a number.
+func wrongHeader(raw []byte, err error) finding {
+	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
+		return finding{"", "this is not a Kubernetes object: write a mapping with apiVersion, kind and metadata"}
+	}
+	return wrongType(err)
 }
 
 func isList(d document) bool {

@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +53,8 @@ type Config struct {
 	StateDir string
 	// Rescan is the interval of looks at the folders without an event, for file systems that send none; 0 means 30 s.
 	Rescan time.Duration
-	// Logger gets what concerns the watching itself; Faults are part of the snapshot and not logged here. nil discards.
+	// Logger gets what concerns the watching itself and the folders; Faults are part of the snapshot and not logged here.
+	// nil discards.
 	Logger *slog.Logger
 }
 
@@ -62,6 +64,7 @@ type Source struct {
 	log     *slog.Logger
 	changed chan struct{} // capacity 1: a signal, not a queue
 	latest  atomic.Pointer[snapshot.Snapshot]
+	health  atomic.Pointer[Health]
 
 	// The rest belongs to the goroutine of Run.
 	folders []*folder
@@ -78,6 +81,7 @@ func New(config Config) (*Source, error) {
 		config.Rescan = defaultRescan
 	}
 	s := &Source{config: config, log: config.Logger, changed: make(chan struct{}, 1)}
+	s.health.Store(&Health{Healthy: true, Since: time.Now()})
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -119,6 +123,39 @@ func Read(config Config, now time.Time) (*snapshot.Snapshot, error) {
 	return s.latest.Load(), nil
 }
 
+// Health tells whether all folders can be read. What is wrong within one is a Fault, and costs no health.
+type Health struct {
+	Healthy bool
+	Since   time.Time // of the present Healthy
+	// Reason names the folders that cannot be read, and what to do; "" when there is none. Their objects stay.
+	Reason string
+}
+
+// Health is what the last look at the folders found. Before the first look it is healthy.
+func (s *Source) Health() Health { return *s.health.Load() }
+
+// judge brings Health up to date and tells of each folder whose reason is new.
+func (s *Source) judge(before []string, now time.Time) {
+	var reasons []string
+	for i, f := range s.folders {
+		if f.reason != "" {
+			reasons = append(reasons, f.reason)
+		}
+		switch {
+		case f.reason == before[i]:
+		case f.reason == "":
+			s.log.Info("the folder can be read again", "folder", f.path)
+		default:
+			s.log.Warn(f.reason)
+		}
+	}
+	next := Health{Healthy: len(reasons) == 0, Since: now, Reason: strings.Join(reasons, "; ")}
+	if last := s.Health(); last.Healthy == next.Healthy {
+		next.Since = last.Since
+	}
+	s.health.Store(&next)
+}
+
 // Changed gets a value after Snapshot began to return something else.
 func (s *Source) Changed() <-chan struct{} { return s.changed }
 
@@ -131,13 +168,9 @@ func (s *Source) Snapshot() (*snapshot.Snapshot, bool) {
 	return &snapshot.Snapshot{}, false
 }
 
-// Run watches until ctx ends, and returns nil then. It must run at most once. An error means that first-seen
-// times cannot be read: to begin without them could turn over which of two conflicting objects is the older.
+// Run watches until ctx ends, and returns nil then: nothing that it meets on disk ends it. It must run at most once.
 func (s *Source) Run(ctx context.Context) error {
-	var err error
-	if s.seen, err = loadFirstSeen(s.config.StateDir); err != nil {
-		return err
-	}
+	s.seen = resumeFirstSeen(s.config.StateDir, s.log)
 	w := newWatch(s.folders, s.log)
 	defer w.close()
 	rescan := time.NewTicker(s.config.Rescan)
@@ -171,10 +204,13 @@ func (s *Source) saveSeen() {
 // scan looks at all folders and publishes what is different.
 func (s *Source) scan(now time.Time) {
 	complete := true
-	for _, f := range s.folders {
+	before := make([]string, len(s.folders))
+	for i, f := range s.folders {
+		before[i] = f.reason
 		f.scan()
 		complete = complete && f.read
 	}
+	s.judge(before, now)
 	next := s.assemble(now)
 	if !complete {
 		return
