@@ -150,6 +150,47 @@ func TestMakeFolders(t *testing.T) {
 	}
 }
 
+func TestFoldersThatCannotBe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ state, run, want string }{
+		{file, t.TempDir(), "stateDir: the folder " + file + " cannot be made"},
+		{t.TempDir(), file + "/run", "runtimeDir: the folder " + file + "/run cannot be made"},
+	} {
+		conf := config.Default()
+		conf.StateDir, conf.RuntimeDir = c.state, c.run
+		if err := MakeFolders(conf, PathsOf(conf), Account{}); err == nil || !strings.HasPrefix(err.Error(), c.want) || !strings.Contains(err.Error(), "write the path") {
+			t.Errorf("error %v, want %s", err, c.want)
+		}
+	}
+}
+
+func TestCheckBinary(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"program": 0o700, "text": 0o600} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{
+		"": "", filepath.Join(dir, "program"): "",
+		filepath.Join(dir, "text"):       "is no program that this user may run",
+		dir:                              "is no program that this user may run",
+		filepath.Join(dir, "none"):       "does not exist",
+		filepath.Join(dir, "text/nginx"): "does not exist",
+	} {
+		err := CheckBinary(path)
+		if want == "" && err == nil {
+			continue
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), "proxy.binary: "+path+" "+want) || !strings.Contains(err.Error(), "leave out the key") {
+			t.Errorf("%q: %v, want %q", path, err, want)
+		}
+	}
+}
+
 func TestOwnAddresses(t *testing.T) {
 	own, err := OwnAddresses()
 	if err != nil || slices.Contains(own, netip.MustParseAddr("127.0.0.1")) {

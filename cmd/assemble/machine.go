@@ -63,18 +63,19 @@ func Worker(c config.Config) (Account, error) {
 // nobody else the sockets. They may exist; then only their mode is set.
 func MakeFolders(c config.Config, p Paths, worker Account) error {
 	for _, f := range []struct {
+		key    string // of the configuration
 		path   string
 		mode   fs.FileMode
 		worker bool // belongs to the workers' user
 	}{
-		{c.StateDir, 0o750, false},
-		{c.RuntimeDir, 0o755, false}, // workers pass through
-		{p.Lua, 0o755, false},
-		{p.ProxyDir, 0o750, true}, // nginx makes its sockets world-writable: the folder protects them
-		{p.Temp, 0o700, true},
+		{"stateDir", c.StateDir, 0o750, false},
+		{"runtimeDir", c.RuntimeDir, 0o755, false}, // workers pass through
+		{"runtimeDir", p.Lua, 0o755, false},
+		{"runtimeDir", p.ProxyDir, 0o750, true}, // nginx makes its sockets world-writable: the folder protects them
+		{"runtimeDir", p.Temp, 0o700, true},
 	} {
 		if err := os.MkdirAll(f.path, f.mode); err != nil {
-			return fmt.Errorf("make folder: %w", err)
+			return fmt.Errorf("%s: the folder %s cannot be made: %w: write the path of a folder that this user may make and write", f.key, f.path, err)
 		}
 		if os.Geteuid() != 0 {
 			continue // what exists was made by whoever may
@@ -84,13 +85,31 @@ func MakeFolders(c config.Config, p Paths, worker Account) error {
 			continue // it is as it was when it could be written; what cannot be kept there is told by its owner
 		}
 		if err != nil {
-			return fmt.Errorf("protect folder: %w", err)
+			return fmt.Errorf("%s: protect the folder: %w", f.key, err)
 		}
 		if f.worker && worker.User != "" {
 			if err := os.Chown(f.path, worker.UID, os.Getegid()); err != nil {
-				return fmt.Errorf("give folder to %s: %w", worker.User, err)
+				return fmt.Errorf("%s: give the folder to %s: %w", f.key, worker.User, err)
 			}
 		}
+	}
+	return nil
+}
+
+// CheckBinary says what is wrong with proxy.binary, before it is run; "" is nothing to check.
+func CheckBinary(path string) error {
+	if path == "" {
+		return nil
+	}
+	const remedy = "write the path of nginx or OpenResty, such as /usr/sbin/nginx, or leave out the key to have it searched"
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+		return fmt.Errorf("proxy.binary: %s does not exist: %s", path, remedy)
+	case err != nil:
+		return fmt.Errorf("proxy.binary: %w: %s", err, remedy)
+	case !info.Mode().IsRegular() || unix.Access(path, unix.X_OK) != nil:
+		return fmt.Errorf("proxy.binary: %s is no program that this user may run: %s", path, remedy)
 	}
 	return nil
 }

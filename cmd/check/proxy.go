@@ -20,6 +20,10 @@ const packages = "nginx libnginx-mod-http-lua lua-resty-core lua-resty-lrucache 
 // proxy looks for nginx and has it try the configuration that it would start with.
 func (r *run) proxy(ctx context.Context) {
 	p := r.Config.Proxy
+	if err := assemble.CheckBinary(p.Binary); err != nil {
+		r.fail(r.install(), "%v", err)
+		return
+	}
 	found, err := nginxproc.Detect(ctx, nginxproc.Search{
 		Root: r.Host.Root, Binary: p.Binary, Modules: p.Modules, LuaPath: p.LuaPath, LuaCPath: p.LuaCPath,
 	})

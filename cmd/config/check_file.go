@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -20,15 +22,35 @@ func (l *loading) checkFile(text []byte) []*FieldError {
 		if errors.Is(err, io.EOF) {
 			return nil // an empty file is all defaults
 		}
-		return []*FieldError{{Place: l.file, Message: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}}
+		return []*FieldError{l.notYAML(err, text)}
 	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return []*FieldError{{Place: l.file, Message: "more than one YAML document: keep one, without ---"}}
+	var second yaml.Node
+	if err := decoder.Decode(&second); err != nil && !errors.Is(err, io.EOF) {
+		return []*FieldError{l.notYAML(err, text)}
+	} else if err == nil {
+		return []*FieldError{{Place: fmt.Sprintf("%s:%d", l.file, second.Line), Message: "more than one YAML document: keep one, without ---"}}
 	}
 	if len(doc.Content) == 0 {
 		return nil
 	}
 	return l.checkNode(doc.Content[0], reflect.TypeFor[Config](), "")
+}
+
+var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
+
+// notYAML puts the line of the library's message into the place. The library leaves out the first.
+func (l *loading) notYAML(err error, content []byte) *FieldError {
+	text, line := err.Error(), 1
+	if found := yamlLine.FindStringSubmatch(text); found != nil {
+		text = text[len(found[0]):]
+		if n, err := strconv.Atoi(found[1]); err == nil {
+			line = n
+			if strings.HasPrefix(text, "did not find expected ") && line <= bytes.Count(bytes.TrimSpace(content), []byte("\n")) {
+				line++ // the library's parser counts from zero, its scanner from one
+			}
+		}
+	}
+	return &FieldError{Place: fmt.Sprintf("%s:%d", l.file, line), Message: "not YAML: " + text}
 }
 
 func (l *loading) checkNode(node *yaml.Node, to reflect.Type, key string) []*FieldError {

@@ -114,10 +114,14 @@ func TestBadValues(t *testing.T) {
 		{"mode: managed", "F:1: mode: unknown key: write proxy.mode"},
 		{"proxy.mode: managed", "F:1: proxy.mode: unknown key: write proxy.mode"},
 		{"\nproxy:\n  mdoe: managed", "F:3: proxy.mdoe: unknown key: did you mean proxy.mode?"},
-		{"xyzzy: 1", "F:1: xyzzy: unknown key: the known keys are listed by 'headgate run --help' and in docs/reference/configuration.md"},
+		{"xyzzy: 1", "F:1: xyzzy: unknown key: 'headgate run --help' lists the keys"},
 		{"sslRedirect: true\nsslRedirect: false", "F:2: sslRedirect: written twice (first in line 1): keep one"},
-		{"a: b: c", "F: not YAML: mapping values are not allowed in this context"},
-		{"sslRedirect: true\n---\nsslRedirect: false", "F: more than one YAML document: keep one, without ---"},
+		{"a: b: c", "F:1: not YAML: mapping values are not allowed in this context"},
+		{"manifests: [m]\nproxy:\n\tmode: managed\n", "F:3: not YAML: found character that cannot start any token"},
+		{"stateDir: /s\nproxy: {mode: managed\nlog: {}\n", "F:2: not YAML: did not find expected ',' or '}'"},
+		{"a: [", "F:1: not YAML: did not find expected node content"},
+		{"stateDir: /s\nproxy: mode: managed\n", "F:2: not YAML: mapping values are not allowed in this context"},
+		{"sslRedirect: true\n---\nsslRedirect: false", "F:2: more than one YAML document: keep one, without ---"},
 		{"- a", "F:1: a list where keys are expected: write {kubeconfig: …}"},
 		{"proxy: managed", `F:1: proxy: "managed" where keys are expected: write {mode: …}`},
 		{"manifests: /a", `F:1: manifests: "/a" where a list is expected: write [/a]`},
@@ -236,7 +240,7 @@ func TestPlaces(t *testing.T) {
 		"entry of a list":  {env: "HEADGATE_TRUSTEDPROXIES", value: "10.0.0.0/8,x", want: `HEADGATE_TRUSTEDPROXIES: trustedProxies[1]: "x" is not a CIDR: write one such as 10.0.0.0/8 or 2001:db8::/32`},
 		"unknown variable": {env: "HEADGATE_PROXYMODE", value: "x", want: "environment: HEADGATE_PROXYMODE: unknown variable: did you mean HEADGATE_PROXY_MODE?"},
 		"flag":             {key: "log.level", value: "loud", want: `--set: log.level: "loud" is not known: write debug or info or warn or error`},
-		"unknown --set":    {key: "proxy", value: "x", want: "--set: proxy: unknown key: the known keys are listed by 'headgate run --help' and in docs/reference/configuration.md"},
+		"unknown --set":    {key: "proxy", value: "x", want: "--set: proxy: unknown key: 'headgate run --help' lists the keys"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var overrides []Override
@@ -400,6 +404,24 @@ func TestAHostWithoutIPv6(t *testing.T) {
 }
 
 // TestAllMistakesAtOnce: those of the file's shape, of values and of ranges, and none that only follows from another.
+func TestFieldErrorNamesTheKeyOnce(t *testing.T) {
+	for _, c := range []struct{ place, key, want string }{
+		{"--manifests", "manifests", "--manifests: m"},
+		{"--state-dir", "stateDir", "--state-dir: m"},
+		{"--set", "stateDir", "--set: stateDir: m"},
+		{"--proxy-mode", "proxy.mode", "--proxy-mode: proxy.mode: m"},
+		{"--manifests", "manifests[1]", "--manifests: manifests[1]: m"},
+		{"HEADGATE_STATEDIR", "stateDir", "HEADGATE_STATEDIR: stateDir: m"},
+		{"f.yaml:3", "stateDir", "f.yaml:3: stateDir: m"},
+		{"", "stateDir", "stateDir: m"},
+		{"f.yaml", "", "f.yaml: m"},
+	} {
+		if got := (&FieldError{Place: c.place, Key: c.key, Message: "m"}).Error(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
 func TestAllMistakesAtOnce(t *testing.T) {
 	file := write(t, "typo: 1\nproxy: {mode: auto, workerConnections: many}\nlisteners: {http: [foo], https: []}\nstateDir: here\n")
 	_, err := Load(file, []Override{{Flag: "--manifests", Key: "manifests", Value: []string{"m"}}}, Source)

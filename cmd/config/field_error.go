@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // FieldError is one thing that is wrong with the configuration.
@@ -16,10 +17,23 @@ type FieldError struct {
 // Error implements error.
 func (e *FieldError) Error() string {
 	parts := []string{e.Place, e.Key, e.Message}
-	if e.Place == e.Key {
-		parts = parts[1:]
+	if e.Place == e.Key || e.Place == flagOf(e.Key) {
+		parts = []string{e.Place, e.Message}
 	}
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
+}
+
+// flagOf is the flag that has the name of the key: "stateDir" is --state-dir.
+func flagOf(key string) string {
+	var b strings.Builder
+	b.WriteString("--")
+	for _, r := range key {
+		if unicode.IsUpper(r) {
+			b.WriteByte('-')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }
 
 func join(errs []*FieldError) error {

@@ -22,7 +22,7 @@ func hint(word string, candidates []string) string {
 		}
 	}
 	if best == "" {
-		return ": the known keys are listed by 'headgate run --help' and in docs/reference/configuration.md"
+		return ": 'headgate run --help' lists the keys"
 	}
 	return ": did you mean " + best + "?"
 }

@@ -94,6 +94,9 @@ func room(log *slog.Logger, name string) *slog.Logger { return log.With("room", 
 func (d *daemon) prepareMachine(ctx context.Context) (assemble.Machine, string, error) {
 	var m assemble.Machine
 	p := d.config.Proxy
+	if err := assemble.CheckBinary(p.Binary); err != nil {
+		return m, "", err
+	}
 	found, err := nginxproc.Detect(ctx, nginxproc.Search{Binary: p.Binary, Modules: p.Modules, LuaPath: p.LuaPath, LuaCPath: p.LuaCPath})
 	if err != nil {
 		return m, "", err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -22,17 +23,24 @@ func newRun() *cobra.Command {
 		Long: `run reads a cluster (--kubeconfig) or folders of manifests (--manifests), keeps the proxy on this host serving
 what it reads, and writes status and Events back to the cluster. It runs until SIGTERM or SIGINT.
 
-The configuration is ` + config.DefaultFile + `, then HEADGATE_… variables, then flags; docs/reference/configuration.md
-lists every key. A mistake in it is refused at the start, with the place, the key and what to write.
+The configuration is ` + config.DefaultFile + `, then HEADGATE_… variables, then flags; the keys are listed below. A mistake
+in it is refused at the start, with the place, the key and what to write.
 
 The proxy is nginx with its Lua module, or OpenResty. With proxy.mode external systemd runs it; with managed this
 daemon starts it. Either way it outlives the daemon: a stop, a crash or an upgrade drops no request, and the next
 daemon takes the running proxy over. --stop-proxy-with-daemon ends a managed proxy with the daemon instead.
 
+SIGHUP changes nothing and is told in the log: the configuration is read at the start only, and a restart applies a
+change. With --stop-proxy-with-daemon it stops the daemon and the proxy, so that closing the terminal leaves neither.
+
 Exit codes:
   0  stopped by a signal
   1  something failed; it is printed
-  3  wrong usage or configuration`,
+  3  wrong usage or configuration
+
+Keys, and what each takes. proxy.mode is "proxy: {mode: …}" in the file, HEADGATE_PROXY_MODE in the environment, and
+--set proxy.mode=… on the command line:
+` + keyList(),
 		Example: `  headgate run --kubeconfig /etc/headgate/kubeconfig
   headgate run --manifests ./site --proxy-mode managed --stop-proxy-with-daemon \
       --set listeners.http=127.0.0.1:8080 --set listeners.https=127.0.0.1:8443 \
@@ -51,12 +59,14 @@ Exit codes:
 			if assemble.Host().NoIPv6 {
 				log.Info("this kernel has no IPv6: the proxy listens on IPv4 only")
 			}
-			d, err := newDaemon(cmd.Context(), c, log)
+			ctx, done := heedHangup(cmd.Context(), c.Proxy, log)
+			defer done()
+			d, err := newDaemon(ctx, c, log)
 			if err != nil {
 				return &exitError{exitFailed, err}
 			}
 			log.Info("headgate starts", "version", version, "source", d.source.kind, "proxy", c.Proxy.Mode)
-			if err := d.run(cmd.Context()); err != nil {
+			if err := d.run(ctx); err != nil {
 				return &exitError{exitFailed, err}
 			}
 			log.Info("headgate stopped")
@@ -69,6 +79,20 @@ Exit codes:
 	}
 	configFlags(cmd, names...)
 	return cmd
+}
+
+// keyList gives a line for each key of the configuration.
+func keyList() string {
+	keys := config.Keys()
+	width := 0
+	for _, k := range keys {
+		width = max(width, len(k.Name))
+	}
+	lines := make([]string, len(keys))
+	for i, k := range keys {
+		lines[i] = fmt.Sprintf("  %-*s  %s", width, k.Name, k.Values)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // run starts everything and stops it in this order, each stage once the one before has ended:

@@ -169,7 +169,7 @@ func (u *upstreamBuild) fromExternalName() {
 		return // not asked yet: the name stands in Result.ExternalNames
 	}
 	if answer.Err != "" {
-		message := fmt.Sprintf("%q does not resolve: %s; its paths answer 503; write a name that this host can resolve",
+		message := fmt.Sprintf("%q does not resolve: %s; its paths answer 503; write a name that the DNS servers (dns.servers) resolve: /etc/hosts is not read",
 			u.external, answer.Err)
 		if len(answer.Addresses) > 0 {
 			message = fmt.Sprintf("%q does not resolve any more: %s; the last good addresses stay in use", u.external, answer.Err)

@@ -38,7 +38,7 @@ type Socket struct {
 func Open(ctx context.Context, runtimeDir string) (*Socket, error) {
 	dir := filepath.Dir(SocketPath(runtimeDir))
 	if err := os.MkdirAll(runtimeDir, 0o755); err != nil { //nolint:gosec // nginx's workers, another user, pass through
-		return nil, fmt.Errorf("make the runtime directory: %w", err)
+		return nil, fmt.Errorf("runtimeDir: the folder %s cannot be made: %w: write the path of a folder that this user may make and write", runtimeDir, err)
 	}
 	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the folder of the admin socket: %w", err)

@@ -299,6 +299,21 @@ func TestProblemLog(t *testing.T) {
 	if got := observe(); !strings.Contains(got, "problem is over") {
 		t.Errorf("ends: %s", got)
 	}
+	conflict := problem("1", build.HostConflict, "with a")
+	reworded := conflict
+	reworded.Message = "with b"
+	observe(conflict)
+	if got := observe(reworded); strings.Contains(got, "is over") || !strings.Contains(got, `message="with b"`) {
+		t.Errorf("in other words: %s", got)
+	}
+	elsewhere := reworded
+	elsewhere.Object.Origin = "shop.yaml:4"
+	if got := observe(elsewhere); strings.Contains(got, "is over") {
+		t.Errorf("the same in another line: %s", got)
+	}
+	if got := observe(); strings.Count(got, "problem is over") != 1 {
+		t.Errorf("ends after other words: %s", got)
+	}
 	var many []build.Problem
 	for i := range 3 * maxLines {
 		many = append(many, problem("1", build.HostConflict, fmt.Sprint(i)))

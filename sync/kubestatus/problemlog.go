@@ -24,12 +24,30 @@ func NewProblemLog(log *slog.Logger) *ProblemLog {
 	return &ProblemLog{log: log, seen: map[build.Problem]struct{}{}}
 }
 
+// concern is what a Problem is about, whatever it says.
+type concern struct {
+	object build.Object
+	field  string
+	reason build.Reason
+}
+
+// concernOf leaves out where an object is written, which moves with every edit above it.
+func concernOf(p build.Problem) concern {
+	c := concern{p.Object, p.Field, p.Reason}
+	if c.object.Name != "" {
+		c.object.Origin = ""
+	}
+	return c
+}
+
 // Observe takes the Problems of a pass in: all there are, not only new ones.
 func (l *ProblemLog) Observe(problems []build.Problem) {
 	now := make(map[build.Problem]struct{}, len(problems))
+	concerns := make(map[concern]struct{}, len(problems))
 	lines, unsaid := 0, 0
 	for _, p := range problems {
 		now[p] = struct{}{}
+		concerns[concernOf(p)] = struct{}{}
 		if _, known := l.seen[p]; known {
 			continue
 		}
@@ -41,8 +59,8 @@ func (l *ProblemLog) Observe(problems []build.Problem) {
 	}
 	ended := 0
 	for p := range l.seen {
-		if _, still := now[p]; still {
-			continue
+		if _, still := concerns[concernOf(p)]; still {
+			continue // perhaps in other words, which were told above
 		}
 		if ended++; ended <= maxLines {
 			l.log.Info("problem is over", "object", p.Object.String(), "field", p.Field, "reason", string(p.Reason))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -30,9 +31,9 @@ type syntaxError struct {
 
 func (e *syntaxError) Error() string { return e.text }
 
-// documents takes a file apart. An error is always a *syntaxError: then nothing of the file can be trusted, since a
+// documents takes the file of that name apart. An error is always a *syntaxError: then nothing of the file can be trusted, since a
 // mistake in one document may swallow the marker of the next.
-func documents(content []byte) ([]document, error) {
+func documents(name string, content []byte) ([]document, error) {
 	content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
 	var notJSON error
 	if looksLikeJSON(content) {
@@ -44,8 +45,8 @@ func documents(content []byte) ([]document, error) {
 	var list []document
 	for _, part := range split(content) {
 		d, err := yamlDocument(part)
-		if err != nil && notJSON != nil {
-			// It is meant to be JSON, and JSON's parser knows the better line.
+		if err != nil && notJSON != nil && meantAsJSON(name, content) {
+			// JSON's parser knows the better line.
 			return nil, notJSON
 		}
 		if err != nil {
@@ -63,6 +64,15 @@ func looksLikeJSON(content []byte) bool {
 	inner, ok := bytes.CutPrefix(bytes.TrimSpace(content), []byte("{"))
 	return ok && bytes.HasPrefix(bytes.TrimSpace(inner), []byte(`"`))
 }
+
+// meantAsJSON tells what somebody who made a mistake wanted to write: a file that is named after YAML may hold JSON, but
+// no mark between documents then.
+func meantAsJSON(name string, content []byte) bool {
+	return filepath.Ext(name) == ".json" || len(split(content)) == 1 && !onlyYAML.Match(content)
+}
+
+// onlyYAML is a key without quotes, or a comment, at the start of a line: in YAML only.
+var onlyYAML = regexp.MustCompile(`(?m)^\s*(?:[A-Za-z][\w./-]*\s*:|#)`)
 
 // part is the text between two markers, and the number of lines before it.
 type part struct {
@@ -113,7 +123,7 @@ func yamlDocument(p part) (*document, error) {
 	}
 	var tree yaml.Node
 	if err := yaml.Unmarshal(p.text, &tree); err != nil {
-		return nil, yamlError(err, p.before)
+		return nil, yamlError(err, p)
 	}
 	if len(tree.Content) == 0 || tree.Content[0].Tag == "!!null" {
 		return nil, nil
@@ -121,7 +131,7 @@ func yamlDocument(p part) (*document, error) {
 	// Values are read as kubectl reads them (YAML 1.1 booleans, duplicate keys refused).
 	raw, err := kyaml.YAMLToJSONStrict(p.text)
 	if err != nil {
-		return nil, yamlError(err, p.before)
+		return nil, yamlError(err, p)
 	}
 	node := tree.Content[0]
 	return &document{line: p.before + node.Line, json: raw, node: node, base: p.before}, nil
@@ -140,18 +150,24 @@ func isBlank(text []byte) bool {
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?(?:line (\d+): )?`)
 
+// fromZero begins the messages of the library's parser, which counts lines from zero; its scanner counts from one.
+const fromZero = "did not find expected "
+
 // yamlError takes the line out of the library's message and puts it into place.
-func yamlError(err error, before int) *syntaxError {
+func yamlError(err error, p part) *syntaxError {
 	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
 	line := 1
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		text = text[len(m[0]):]
 		if n, err := strconv.Atoi(m[1]); err == nil {
 			line = n
+			if strings.HasPrefix(text, fromZero) && line <= bytes.Count(bytes.TrimSpace(p.text), []byte("\n")) {
+				line++ // but not beyond the end, at which it misses something
+			}
 		}
 	}
 	text, _, _ = strings.Cut(text, "\n")
-	return &syntaxError{before + line, "this is not YAML: " + text}
+	return &syntaxError{p.before + line, "this is not YAML: " + text}
 }
 
 // jsonDocuments reads JSON values that follow each other.

@@ -514,7 +514,7 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	start := d.now
-	look("missing at the start", false, start, gone, `level=WARN msg="`+gone)
+	look("missing at the start", false, start, gone, `level=WARN msg="a folder of manifests cannot be read" reason="`+gone)
 	look("still missing", false, start, gone)
 	if _, complete := d.source.Snapshot(); complete {
 		t.Error("a source that lacks a folder is complete")
@@ -525,7 +525,7 @@ func TestHealth(t *testing.T) {
 	must(os.Mkdir(folder, 0o700))
 	must(os.WriteFile(filepath.Join(folder, "a.yaml"), []byte(service), 0o600))
 	back := d.now
-	look("made", true, back, "", `level=INFO msg="the folder can be read again" folder=`+folder)
+	look("made", true, back, "", `level=INFO msg="the folder of manifests can be read again" folder=`+folder)
 	look("still there", true, back, "")
 	must(os.Rename(folder, folder+".away"))
 	away := d.now
@@ -598,6 +598,25 @@ func TestLimits(t *testing.T) {
 		"fault big.yaml: the file is larger than 16 MiB: split it; what it last held is still served",
 		"fault bomb.yaml:1: this is not YAML: document contains excessive aliasing",
 		"fault long.yaml:1: the document is larger than 3 MiB: no API server would take it")
+}
+
+// What is said of a broken file fits what it was meant to be.
+func TestWhatABrokenFileWasMeantToBe(t *testing.T) {
+	for _, c := range []struct{ file, text, want string }{
+		{"a.json", "{\"a\": 1,\n b: [}", "a.json:2: this is not JSON"},
+		{"a.yaml", "{\"a\": 1,\n \"b\": [}", "a.yaml:2: this is not JSON"},
+		{"a.yaml", "{\"a\": 1}\n---\nkind: Service\nb: c: d\n", "a.yaml:4: this is not YAML"},
+		{"a.yaml", "{\"a\": 1,\n b: c: [}\n", "a.yaml:2: this is not YAML"},
+		{"a.yml", "{\"a\": 1, # why\n # more\n \"b\": }}\n", "a.yml:"},
+		{"a.yaml", "a: b: c\n", "a.yaml:1: this is not YAML"},
+	} {
+		d := newDesk(t, Config{})
+		d.write(c.file, c.text)
+		got := show(d.scan())
+		if len(got) != 1 || !strings.HasPrefix(got[0], "fault "+c.want) {
+			t.Errorf("%s %q: %q, want %q", c.file, c.text, got, c.want)
+		}
+	}
 }
 
 func TestReadOnce(t *testing.T) {

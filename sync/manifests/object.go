@@ -42,7 +42,7 @@ type reading struct {
 // parse reads the content of a file whose name in messages is name.
 func parse(name string, content []byte) *reading {
 	r := &reading{}
-	documents, err := documents(content)
+	documents, err := documents(name, content)
 	if err != nil {
 		r.broken = true
 		r.faults = []snapshot.Fault{{Origin: at(name, 1), Message: err.Error()}}

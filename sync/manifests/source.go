@@ -141,12 +141,12 @@ func (s *Source) judge(before []string, now time.Time) {
 		if f.reason != "" {
 			reasons = append(reasons, f.reason)
 		}
-		switch {
-		case f.reason == before[i]:
-		case f.reason == "":
-			s.log.Info("the folder can be read again", "folder", f.path)
+		switch f.reason {
+		case before[i]:
+		case "":
+			s.log.Info("the folder of manifests can be read again", "folder", f.path)
 		default:
-			s.log.Warn(f.reason)
+			s.log.Warn("a folder of manifests cannot be read", "reason", f.reason)
 		}
 	}
 	next := Health{Healthy: len(reasons) == 0, Since: now, Reason: strings.Join(reasons, "; ")}

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"headgate/test/product"
 )
 
 // binary is built once by TestMain.
@@ -66,6 +68,7 @@ type gateway struct {
 // start runs headgate with the usual configuration and extra top-level keys in YAML.
 func start(t *testing.T, extra string) *gateway {
 	t.Helper()
+	product.LookAt(t)
 	dir := t.TempDir()
 	// nginx workers run as another user: they must be able to reach the runtime directory.
 	for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {

@@ -5,13 +5,13 @@
 package chaos
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"headgate/test/cluster/harness"
+	"headgate/test/product"
 )
 
 // patience is far beyond what a healthy gateway needs, also on a machine that is busy with other tests.
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 
 // TestChaos runs its parts one after the other: they share an API server and a gateway, and each leaves both well.
 func TestChaos(t *testing.T) {
-	lookAtSources(t)
+	product.LookAt(t)
 	binary := buildBinary(t)
 	t.Run("files", func(t *testing.T) { files(t, binary) })
 
@@ -70,21 +70,4 @@ func buildBinary(t *testing.T) string {
 		t.Fatalf("build headgate: %v\n%s", err, out)
 	}
 	return binary
-}
-
-// lookAtSources makes a cached result of this test depend on what the binary is built from: go test does not see the
-// files of its go build.
-func lookAtSources(t *testing.T) {
-	t.Helper()
-	for _, room := range []string{"cmd", "gateway", "sync", "lua"} {
-		err := filepath.WalkDir(filepath.Join("..", "..", room), func(path string, entry os.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() {
-				_, err = os.Stat(path)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 }

@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"headgate/test/product"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output within the scripts")
@@ -32,7 +34,7 @@ var update = flag.Bool("update", false, "rewrite the expected output within the 
 const patience = 30 * time.Second
 
 func TestScripts(t *testing.T) {
-	lookAtSources(t)
+	product.LookAt(t)
 	bin := filepath.Join(t.TempDir(), "bin")
 	build := exec.CommandContext(t.Context(), "go", "build", race, "-o", filepath.Join(bin, "headgate"), "headgate/cmd/headgate")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -69,26 +71,6 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %s", cond)
 		},
 	})
-}
-
-// lookAtSources makes the result of the test depend on what the binary is built from: go test looks at the files
-// that a test opens or asks for before it takes a result from its cache, and does not see those of go build.
-func lookAtSources(t *testing.T) {
-	t.Helper()
-	for _, room := range []string{"cmd", "gateway", "sync", "lua"} {
-		err := filepath.WalkDir(filepath.Join("..", "..", room), func(path string, entry os.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() {
-				_, err = os.Stat(path)
-			}
-			if errors.Is(err, os.ErrNotExist) {
-				return nil // an editor's temporary file
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // reachable gives a folder that nginx's workers, another user, can pass through.
@@ -273,9 +255,9 @@ func replace(ts *testscript.TestScript, neg bool, args []string) {
 
 // signal NAME PID sends a signal to a process of this script.
 func signalPID(ts *testscript.TestScript, neg bool, args []string) {
-	numbers := map[string]syscall.Signal{"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM, "INT": syscall.SIGINT}
+	numbers := map[string]syscall.Signal{"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP}
 	if neg || len(args) != 2 || numbers[args[0]] == 0 {
-		ts.Fatalf("usage: signal KILL|TERM|INT PID")
+		ts.Fatalf("usage: signal KILL|TERM|INT|HUP PID")
 	}
 	pid, err := strconv.Atoi(args[1])
 	ts.Check(err)

@@ -24,6 +24,7 @@ import (
 
 	"headgate/cmd/explain"
 	"headgate/sync/admin"
+	"headgate/test/product"
 )
 
 // binary is built once by TestMain.
@@ -82,6 +83,7 @@ func (b *logBuffer) String() string {
 // start runs headgate over the manifests, with extra top-level keys in YAML, and returns once it is ready.
 func start(t *testing.T, manifests, extra string) *gateway {
 	t.Helper()
+	product.LookAt(t)
 	dir := t.TempDir()
 	// nginx's workers are another user: they must be able to reach the runtime directory.
 	for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {

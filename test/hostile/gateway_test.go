@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"headgate/test/product"
 )
 
 func TestMain(m *testing.M) {
@@ -84,6 +86,7 @@ func (b *syncBuffer) String() string {
 // start runs headgate with a small configuration and extra top-level keys in YAML.
 func start(t *testing.T, extra string) *gateway {
 	t.Helper()
+	product.LookAt(t)
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)

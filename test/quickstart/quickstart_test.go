@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"headgate/test/product"
 )
 
 const (
@@ -35,6 +37,7 @@ type run struct {
 
 func start(t *testing.T, env ...string) *run {
 	t.Helper()
+	product.LookAt(t, "scripts", "examples")
 	if _, err := os.Stat(filepath.Join(root, "bin", "headgate")); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("bin/headgate is missing: `make test` builds it first")

@@ -31,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"headgate/test/cluster/harness"
+	"headgate/test/product"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
@@ -100,26 +101,6 @@ func (g *gateway) stop() {
 	}
 	if g.t.Failed() {
 		g.t.Logf("headgate's log:\n%s", g.log)
-	}
-}
-
-// lookAtSources makes the result of the test depend on what the binary is built from: go test looks at the files
-// that a test opens or asks for before it takes a result from its cache, and does not see those of go build.
-func lookAtSources(t *testing.T) {
-	t.Helper()
-	for _, room := range []string{"cmd", "gateway", "sync", "lua"} {
-		err := filepath.WalkDir(filepath.Join("..", "..", "..", room), func(path string, entry os.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() {
-				_, err = os.Stat(path)
-			}
-			if errors.Is(err, os.ErrNotExist) {
-				return nil // an editor's temporary file
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -282,7 +263,7 @@ spec:
 }
 
 func TestFromARealClusterToAServedRequest(t *testing.T) {
-	lookAtSources(t)
+	product.LookAt(t)
 	cluster := harness.Start(t, harness.WithPods())
 	rbac, err := os.ReadFile(filepath.Join("..", "..", "..", "packaging", "rbac.yaml"))
 	if err != nil {

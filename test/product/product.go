@@ -1,0 +1,58 @@
+// Package product helps the tests that build the headgate binary and run it as its users do.
+package product
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// LookAt makes the result of the running test depend on what the binary is built from, and on the folders of the
+// repository that are named besides: before go test takes a result from its cache it looks at the files that the test
+// opened or asked for, and it does not see those of a go build that the test starts. It must be called within a test:
+// what TestMain does before m.Run is not noted.
+func LookAt(tb testing.TB, folders ...string) {
+	tb.Helper()
+	root, err := root()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, name := range append([]string{"go.mod", "go.sum", "cmd", "gateway", "sync", "lua"}, folders...) {
+		if err := look(filepath.Join(root, name)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// root is the nearest folder, from the test's own upwards, with a go.mod.
+func root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		_, err := os.Stat(filepath.Join(dir, "go.mod"))
+		if err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", err
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// look asks for every file of a tree, and lists every folder.
+func look(path string) error {
+	return filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			_, err = os.Stat(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // an editor's temporary file
+		}
+		return err
+	})
+}
