@@ -49,6 +49,24 @@ func needBytes(bodies map[string]int, state luastate.State, d Delta) int64 {
 	return sum + sum/4
 }
 
+// HeldBytes is the size of a new dict for the state that a log holds (the length of each body by its
+// hash): least, doubled until it fits.
+func HeldBytes(pointers map[string]string, bodies map[string]int, least int64) int64 {
+	var need int64
+	for pointer := range pointers {
+		need += entryBytes(len(pointer), hashBytes)
+	}
+	for _, length := range bodies {
+		need += entryBytes(bodyKeyBytes, length)
+	}
+	need += need / 4
+	size := max(least, slabPageBytes)
+	for size < need && size < MaxStateBytes {
+		size *= 2
+	}
+	return size
+}
+
 // refusedGrowth bounds the growth after a refused push: a dict this many times larger than the
 // estimate was not refused for its size, and doubling it for ever would take the host's memory.
 const refusedGrowth = 8

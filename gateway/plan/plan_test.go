@@ -207,6 +207,22 @@ func TestStateBytes(t *testing.T) {
 	}
 }
 
+func TestHeldBytes(t *testing.T) {
+	pointers := map[string]string{"host/a": "1", "host/b": "2"}
+	for name, tc := range map[string]struct {
+		bodies      map[string]int
+		least, want int64
+	}{
+		"as configured": {map[string]int{"1": 100, "2": 100}, 1 << 20, 1 << 20},
+		"needs more":    {map[string]int{"1": 900_000, "2": 900_000}, 1 << 20, 4 << 20},
+		"nothing held":  {nil, 0, slabPageBytes},
+	} {
+		if got := HeldBytes(pointers, tc.bodies, tc.least); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+}
+
 // The sizes of the slab: powers of two to half a page, then whole pages.
 func TestEntryBytes(t *testing.T) {
 	for _, tc := range []struct {

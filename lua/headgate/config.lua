@@ -1,5 +1,5 @@
---- What nginx.conf told init_by_lua: build, generation, profiles (a set). One table for each load
--- of the configuration.
-local _M = { schema = 0, build = "", generation = "", profiles = {} }
+--- What nginx.conf told init_by_lua: build, generation, profiles (a set); and the number of the
+-- load (era.lua). One table for each load of the configuration.
+local _M = { schema = 0, build = "", generation = "", load = 0, profiles = {} }
 
 return _M

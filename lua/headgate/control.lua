@@ -50,7 +50,8 @@ end
 
 --- Make the content handler.
 -- @tparam table o ngx, dict, meta, config, encode, decode, upstreams, state, master_pid,
---   nginx_version
+--   nginx_version; retired: function() true when this worker must not answer any more; siblings:
+--   function() gives function(pid), which tells whether there is such a worker
 -- @treturn function
 function _M.new(o)
     local ngx, dict, meta, encode = o.ngx, o.dict, o.meta, o.encode
@@ -72,10 +73,10 @@ function _M.new(o)
     end
 
     local function workers()
-        local list, now = {}, ngx.now()
+        local list, now, there = {}, ngx.now(), o.siblings()
         for _, key in ipairs(meta:get_keys(0)) do
             local w = sub(key, 1, 2) == "w/" and o.decode(meta:get(key) or "")
-            if w then
+            if w and there(w.pid) then
                 list[#list + 1] = w
             end
         end
@@ -94,7 +95,7 @@ function _M.new(o)
     local function get_state()
         local head = encode({
             boot = meta:get("boot"), schema = schema.NUMBER, luaBuild = o.config.build,
-            generation = meta:get("generation") or "", revision = meta:get("revision") or 0,
+            generation = o.config.generation, revision = meta:get("revision") or 0,
             nginxVersion = o.nginx_version, masterPid = o.master_pid(),
             dict = { capacity = dict:capacity(), free = dict:free_space() },
             pusher = meta:get("pusher") or "",
@@ -251,8 +252,9 @@ function _M.new(o)
     }
 
     return function()
-        -- After a reload that made the dict anew, old workers hold the old one for a while.
-        if dict:get("boot") ~= meta:get("boot") then
+        -- Around a reload old workers accept for a moment; where it made the dict anew they hold
+        -- the old one.
+        if o.retired() or dict:get("boot") ~= meta:get("boot") then
             return refuse(503, "exiting", { message = "an old worker answered; ask again" })
         end
         local handler = handlers[ngx.req.get_method() .. " " .. ngx.var.uri]

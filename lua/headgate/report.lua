@@ -3,7 +3,8 @@
 local _M = {}
 local mt = { __index = _M }
 
--- Reports of workers that are gone vanish by themselves; the timer renews the others each second.
+-- Reports of workers that are gone vanish by themselves (and are not told, see siblings.lua); the
+-- timer renews the others each second.
 local KEEP_SECONDS = 10
 local MAX_ERRORS = 20
 

@@ -10,10 +10,12 @@ local balancer = require "headgate.balancer"
 local certificate = require "headgate.certificate"
 local config = require "headgate.config"
 local control = require "headgate.control"
+local era = require "headgate.era"
 local explain = require "headgate.explain"
 local report = require "headgate.report"
 local request = require "headgate.request"
 local router = require "headgate.router"
+local siblings = require "headgate.siblings"
 local state = require "headgate.state"
 
 local ngx = ngx
@@ -77,17 +79,20 @@ _M.control = control.new({
     ngx = ngx, dict = dict, meta = meta, config = config, encode = cjson.encode,
     decode = cjson.decode, state = view, upstreams = upstreams,
     master_pid = process.get_master_pid, nginx_version = nginx_version(),
+    retired = function() return ngx.worker.exiting() or era.over(meta, config.load) end,
+    siblings = function() return siblings.new(io.open) end,
 })
 
 --- Start what each worker does beside requests.
 function _M.start()
     own_report.pid, own_report.generation = ngx.worker.pid(), config.generation
     math.randomseed(ngx.now() * 1000 + ngx.worker.pid())
-    meta:safe_set("generation", config.generation)
+    era.claim(meta, config.load)
     view:revision()
     own_report:write()
     return ngx.timer.every(1, function(premature)
         if not premature then
+            era.claim(meta, config.load)
             view:sweep()
         end
         own_report:write()

@@ -60,3 +60,57 @@ describe("push lock", function()
         assert.same({ nil, "base" }, { lock:take(push("a", 5, 2)) })
     end)
 end)
+
+describe("a control call", function()
+    --- A worker's handler; reports is what workers wrote, retired whether it is one of the past.
+    local function call(o)
+        local dict, meta = fixture.dict(), fixture.dict()
+        dict:safe_set("boot", "b")
+        meta:safe_set("boot", o.meta_boot or "b")
+        for pid, generation in pairs(o.reports or {}) do
+            meta:safe_set("w/" .. pid, fixture.encode({
+                pid = pid, generation = generation, revision = 0, at = 0, errors = {},
+            }))
+        end
+        dict.capacity, dict.free_space = function() return 1 end, function() return 1 end
+        meta.get_keys = function()
+            local keys = {}
+            for k in pairs(meta.values) do
+                keys[#keys + 1] = k
+            end
+            return keys
+        end
+        local answer = {}
+        control.new({
+            dict = dict, meta = meta, config = { build = "new", generation = "g2" },
+            encode = fixture.encode, decode = fixture.decode,
+            master_pid = function() return 1 end, nginx_version = "1.22.1",
+            retired = function() return o.retired end,
+            siblings = function() return function(pid) return pid ~= o.gone end end,
+            ngx = {
+                header = {}, now = function() return 0 end,
+                req = { get_method = function() return o.method or "GET" end },
+                var = { uri = o.uri or "/v1/state" },
+                print = function(body) answer.body = fixture.decode(body) end,
+            },
+        })()
+        return answer.body
+    end
+
+    for _, c in ipairs({
+        { "GET", "/v1/state" }, { "PUT", "/v1/state" }, { "GET", "/v1/keys" },
+        { "POST", "/v1/regex" }, { "GET", "/v1/peers" },
+    }) do
+        it("is refused by a worker of the past: " .. c[1] .. " " .. c[2], function()
+            assert.equal("exiting", call({ method = c[1], uri = c[2], retired = true }).error)
+            assert.equal("exiting", call({ method = c[1], uri = c[2], meta_boot = "c" }).error)
+        end)
+    end
+
+    it("tells build and generation of the worker that answers, and who lives", function()
+        local s = call({ reports = { [7] = "g1", [8] = "g2" }, gone = 7 })
+        assert.same({ "new", "g2" }, { s.luaBuild, s.generation })
+        assert.equal(1, #s.workers)
+        assert.equal(8, s.workers[1].pid)
+    end)
+end)

@@ -43,6 +43,12 @@ function dict:safe_add(key, value)
     return self:safe_set(key, value)
 end
 
+function dict:incr(key, by, init)
+    local value = (self.values[key] or init) + by
+    self.values[key] = value
+    return value
+end
+
 function dict:delete(key)
     self.values[key] = nil
 end

@@ -88,10 +88,47 @@ type answer struct {
 	body   []byte
 }
 
-// call makes one request and reads the whole answer, both within the client's timeout.
+// retiredPause is the time between two tries while workers of the past answer: around a reload they
+// accept for about a tenth of a second.
+const retiredPause = 10 * time.Millisecond
+
+// call makes one request and reads the whole answer, both within the client's timeout. A worker that
+// is on its way out has done nothing: another one is asked.
 func (c *Client) call(ctx context.Context, req request) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	var refused answer // what is known when the time is up
+	for {
+		a, err := c.once(ctx, req)
+		switch {
+		case err != nil && refused.status != 0 && ctx.Err() != nil:
+			return refused, nil
+		case err != nil || !a.retired():
+			return a, err
+		}
+		refused = a
+		again := time.NewTimer(retiredPause)
+		select {
+		case <-ctx.Done():
+			again.Stop()
+			return refused, nil
+		case <-again.C:
+		}
+	}
+}
+
+// retired tells that a worker of the past refused ("exiting" in the contract).
+func (a answer) retired() bool {
+	if a.status != http.StatusServiceUnavailable {
+		return false
+	}
+	var body struct {
+		Error string `json:"error"`
+	}
+	return json.Unmarshal(a.body, &body) == nil && body.Error == "exiting"
+}
+
+func (c *Client) once(ctx context.Context, req request) (answer, error) {
 	r, err := http.NewRequestWithContext(ctx, req.method, "http://control"+req.path, bytes.NewReader(req.body))
 	if err != nil {
 		return answer{}, fmt.Errorf("make request %s %s: %w", req.method, req.path, err)

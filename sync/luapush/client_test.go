@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -299,4 +300,47 @@ func FuzzRefusal(f *testing.F) {
 			t.Error("nothing told")
 		}
 	})
+}
+
+// A worker on its way out has done nothing: every call asks again, with its whole body.
+func TestRetiredWorkersAreAskedAgain(t *testing.T) {
+	var refusals, bodies atomic.Int32
+	h := func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if r.Method == http.MethodPut && len(b) > 0 {
+			bodies.Add(1)
+		}
+		if refusals.Add(1)%3 != 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"error":"exiting","revision":1,"message":"an old worker answered; ask again"}`)
+			return
+		}
+		switch r.Method {
+		case http.MethodPost:
+			_, _ = io.WriteString(w, `[null]`)
+		default:
+			_, _ = io.WriteString(w, `{"revision":2,"luaBuild":"new"}`)
+		}
+	}
+	c := serve(t, h)
+	if s, err := c.State(t.Context()); err != nil || s.LuaBuild != "new" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if v, err := c.CheckRegexes(t.Context(), []string{"a"}); err != nil || v["a"] != "" {
+		t.Errorf("%v, %v", v, err)
+	}
+	records := []luastate.Record{{Op: luastate.OpRevision, Value: []byte("2")}}
+	if n, err := c.Push(t.Context(), Push{Base: 1, Revision: 2, Records: records}); err != nil || n != 2 || bodies.Load() != 3 {
+		t.Errorf("%d, %v, %d bodies", n, err, bodies.Load())
+	}
+}
+
+// Where nobody else is left, the deadline ends the asking.
+func TestRetiredWorkersOnly(t *testing.T) {
+	c := serve(t, answerWith(http.StatusServiceUnavailable, `{"error":"exiting"}`))
+	c.timeout = 50 * time.Millisecond
+	_, err := c.State(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "exiting") {
+		t.Errorf("error %v", err)
+	}
 }

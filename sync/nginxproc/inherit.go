@@ -82,7 +82,9 @@ func (l *listeners) takeFrom(o process, seen map[string]bool) error {
 			return fmt.Errorf("copy descriptor %d of process %d: %w", fd, o.pid, err)
 		}
 		address := listensOn(copied)
-		if address == "" || seen[address] {
+		socket, isUnix := strings.CutPrefix(address, "unix:")
+		// nginx would not make the file of a socket anew that it is handed.
+		if address == "" || seen[address] || (isUnix && removed(socket)) {
 			_ = unix.Close(copied)
 			continue
 		}

@@ -80,6 +80,10 @@ type Observer interface {
 // waits for somebody to start nginx.
 var ErrNotRunning = errors.New("nginx is not running: start it (in external mode its unit does), or set proxy.mode: managed")
 
+// ErrSocketGone tells that nginx runs and its control socket was removed, in external mode. No reload
+// brings it back: nginx keeps the listeners that it has.
+var ErrSocketGone = errors.New("systemctl restart headgate-proxy, or restart nginx in whatever way it was started")
+
 // Proxy is the local nginx. Its methods are safe for concurrent use; Apply, Test, Resume and a
 // restart by Run happen one after the other.
 type Proxy struct {
@@ -135,17 +139,25 @@ func (p *Proxy) publish() {
 	p.condition.Store(&c)
 }
 
+// Adopt takes over a proxy that runs already and can be spoken to. It starts none.
+func (p *Proxy) Adopt(ctx context.Context) (running bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.find(ctx) && !p.unheard()
+}
+
 // Resume takes over a proxy that runs already. In managed mode, where none runs (or only orphans of
-// a dead master do) and a configuration lies on disk, it starts one with that. running is false when
-// there is no proxy now.
+// a dead master do, or one whose control socket was removed) and a configuration lies on disk, it starts
+// one with that. running is false when there is no proxy now that can be spoken to.
 func (p *Proxy) Resume(ctx context.Context) (running bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.find(ctx) {
-		return true, nil
+	running, err = p.usable(ctx)
+	if running || errors.Is(err, ErrSocketGone) {
+		return running, nil
 	}
-	if p.cfg.Mode != Managed {
-		return false, nil
+	if err != nil || p.cfg.Mode != Managed {
+		return false, err
 	}
 	if _, err := os.Stat(p.cfg.Conf); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -161,7 +173,8 @@ func (p *Proxy) Resume(ctx context.Context) (running bool, err error) {
 
 // Apply makes nginx run c: write, nginx -t, rename, then reload (or, in managed mode, start), then
 // wait until a worker reports c.Generation. The error is a *ConfError when nginx does not accept c,
-// a *ReloadError when it did not come up, ErrNotRunning in external mode when there is no nginx.
+// a *ReloadError when it did not come up, ErrNotRunning in external mode when there is no nginx,
+// ErrSocketGone when there is one that cannot be spoken to; after these two c lies ready.
 // After a *ConfError or *ReloadError the configuration before is in place and, if it ran, runs.
 func (p *Proxy) Apply(ctx context.Context, c Conf) error {
 	p.mu.Lock()
@@ -172,11 +185,14 @@ func (p *Proxy) Apply(ctx context.Context, c Conf) error {
 	if err := p.install(); err != nil {
 		return err
 	}
-	running := p.find(ctx)
+	running, err := p.usable(ctx)
+	if err != nil {
+		return err
+	}
 	if !running && p.cfg.Mode != Managed {
 		return ErrNotRunning
 	}
-	err := p.load(ctx, c.Generation, running)
+	err = p.load(ctx, c.Generation, running)
 	if err == nil {
 		return nil
 	}
@@ -215,6 +231,9 @@ func (p *Proxy) find(ctx context.Context) bool {
 	if p.master.pid != 0 && p.master.alive() {
 		return true
 	}
+	if p.master.pid != 0 {
+		p.cfg.Log.Error("proxy master ended", "pid", p.master.pid)
+	}
 	p.forget()
 	m, ok := p.byState(ctx)
 	if !ok {
@@ -226,6 +245,49 @@ func (p *Proxy) find(ctx context.Context) bool {
 	p.cfg.Log.Info("proxy adopted", "pid", m.pid)
 	p.watch(m, nil)
 	return true
+}
+
+// usable finds the living master, and tells whether it can be spoken to. One whose control socket was
+// removed is of no use: a managed one is ended, and its workers serve on until the master that takes
+// its place has their listeners.
+func (p *Proxy) usable(ctx context.Context) (bool, error) {
+	if !p.find(ctx) {
+		return false, nil
+	}
+	if !p.unheard() {
+		return true, nil
+	}
+	if p.cfg.Mode != Managed {
+		return false, fmt.Errorf("the control socket %s is gone: %w", p.cfg.Sockets[0], ErrSocketGone)
+	}
+	p.cfg.Log.Warn("the control socket of the proxy is gone: another master takes over", "socket", p.cfg.Sockets[0], "formerPid", p.master.pid)
+	// Not gently: at its end a master would remove the sockets of its successor, which have its names.
+	if err := p.master.signal(unix.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return false, err
+	}
+	ending, cancel := context.WithTimeout(ctx, lastRestart)
+	defer cancel()
+	if err := p.master.wait(ending); err != nil {
+		return false, fmt.Errorf("end master %d: %w", p.master.pid, err)
+	}
+	p.forget()
+	p.known.Restarts++
+	return false, nil
+}
+
+// unheard tells whether somebody listens on the control socket and its file is not there any more. (A
+// master that shuts down has closed the socket as well.)
+func (p *Proxy) unheard() bool {
+	if !removed(p.cfg.Sockets[0]) {
+		return false
+	}
+	inodes, err := socketInodes(p.cfg.Sockets[0])
+	return err == nil && len(inodes) > 0
+}
+
+func removed(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, os.ErrNotExist)
 }
 
 // byState asks the control socket who the master is. A worker that outlived its master answers, too:
@@ -305,7 +367,6 @@ func (p *Proxy) Run(ctx context.Context) error {
 		if err != nil {
 			continue // the end, or another master to watch
 		}
-		p.cfg.Log.Error("proxy master ended", "pid", m.pid)
 		p.buried(m)
 		if p.cfg.Mode == Managed {
 			p.restart(ctx)
@@ -325,7 +386,8 @@ func (p *Proxy) watched(ctx context.Context) (process, context.Context, context.
 func (p *Proxy) buried(m process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.master == m {
+	if p.master == m { // else it was followed by another one already, which is told
+		p.cfg.Log.Error("proxy master ended", "pid", m.pid)
 		p.forget()
 	}
 	poke(p.changed)

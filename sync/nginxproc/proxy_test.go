@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -600,5 +601,168 @@ func TestProcessWait(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// The control socket of a living master is removed: another master takes its place, makes the socket
+// anew, and nobody is refused meanwhile.
+func TestSocketRemoved(t *testing.T) {
+	for name, child := range map[string]bool{"our child": true, "adopted": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			p := New(b.config())
+			b.run(p)
+			if child {
+				b.apply(p, b.conf("one", "", ""))
+			} else {
+				b.startElsewhere(b.conf("one", "", ""))
+				if running, err := p.Resume(t.Context()); !running || err != nil {
+					t.Fatalf("resume: %v, %v", running, err)
+				}
+			}
+			old := p.Condition().MasterPID
+			for range 2 {
+				if err := os.Remove(b.path("control.sock")); err != nil {
+					t.Fatal(err)
+				}
+				if p.Adopt(t.Context()) {
+					t.Error("adopted a proxy that cannot be spoken to")
+				}
+				ended := make(chan struct{})
+				refused := make(chan error, 1)
+				go func() {
+					for {
+						if got, err := b.get("/"); got != "one" {
+							refused <- fmt.Errorf("%q, %w", got, err)
+							return
+						}
+						select {
+						case <-ended:
+							refused <- nil
+							return
+						default:
+						}
+					}
+				}()
+				running, err := p.Resume(t.Context())
+				close(ended)
+				if !running || err != nil {
+					t.Fatalf("resume: %v, %v", running, err)
+				}
+				if err := <-refused; err != nil {
+					t.Errorf("a request meanwhile: %v", err)
+				}
+				now := p.Condition().MasterPID
+				if s, err := b.client.State(t.Context()); err != nil || s.MasterPID != now || now == old {
+					t.Errorf("state %+v, %v; master %d, was %d", s, err, now, old)
+				}
+				b.eventually("the end of the old master", func() bool { _, ok := inspect(old); return !ok })
+				old = now
+			}
+			b.apply(p, b.conf("two", "", ""))
+			b.eventually("the new generation", b.serves("two"))
+			if got := p.Condition(); got.MasterPID != old || got.Restarts != 2 {
+				t.Errorf("condition %+v", got)
+			}
+		})
+	}
+}
+
+// In external mode only whoever runs nginx can bring the socket back.
+func TestSocketRemovedExternal(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.Mode = External
+	b.startElsewhere(b.conf("one", "", ""))
+	for name, known := range map[string]bool{"known": true, "found": false} {
+		t.Run(name, func(t *testing.T) {
+			p := New(cfg)
+			if known {
+				if running, err := p.Resume(t.Context()); !running || err != nil {
+					t.Fatalf("resume: %v, %v", running, err)
+				}
+				if err := os.Remove(b.path("control.sock")); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := os.Remove(b.path("control.sock")); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+			if running, err := p.Resume(t.Context()); running || err != nil {
+				t.Errorf("resume: %v, %v", running, err)
+			}
+			err := p.Apply(t.Context(), b.conf("one", "", ""))
+			if !errors.Is(err, ErrSocketGone) || !strings.Contains(err.Error(), b.path("control.sock")+" is gone: systemctl restart headgate-proxy") {
+				t.Errorf("error %v", err)
+			}
+			if s, err := os.ReadFile(b.path("error.log")); err != nil || bytes.Contains(s, []byte("signal 1 (SIGHUP)")) {
+				t.Errorf("reloaded for nothing (%v): %s", err, s)
+			}
+			if got, err := b.get("/"); got != "one" {
+				t.Errorf("%q, %v", got, err)
+			}
+			b.startedAgain(p)
+		})
+	}
+}
+
+// startedAgain restarts nginx as a unit does, and leaves it running with its sockets.
+func (b *bench) startedAgain(p *Proxy) {
+	b.t.Helper()
+	master, err := os.ReadFile(b.path("nginx.pid"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(master)))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+		b.t.Fatal(err)
+	}
+	b.eventually("the end", func() bool { _, ok := inspect(pid); return !ok })
+	b.startElsewhere(b.conf("one", "", ""))
+	b.eventually("the proxy that can be spoken to", func() bool {
+		running, err := p.Resume(b.t.Context())
+		return running && err == nil
+	})
+}
+
+func TestAddressTaken(t *testing.T) {
+	b := newBench(t)
+	p := New(b.config())
+	b.run(p)
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(b.port))
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.Apply(t.Context(), b.conf("one", "", ""))
+	var failure *ReloadError
+	if !errors.As(err, &failure) || !slices.Equal(failure.Taken, []string{address}) {
+		t.Errorf("error %v", err)
+	}
+	if err == nil || !strings.HasPrefix(err.Error(), "start nginx: "+address+" taken: ") || strings.Count(err.Error(), address) != 1 {
+		t.Errorf("error %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.apply(p, b.conf("one", "", ""))
+}
+
+func TestTaken(t *testing.T) {
+	const line = "2026/11/29 15:00:00 [emerg] 7#7: bind() to 127.0.0.1:80 failed (98: Address already in use) | "
+	for name, tc := range map[string]struct {
+		log  string
+		want []string
+	}{
+		"nothing":      {"", nil},
+		"five tries":   {strings.Repeat(line, 5) + "still could not bind()", []string{"127.0.0.1:80"}},
+		"two":          {line + "nginx: [emerg] bind() to [::]:443 failed (98: Address already in use) | " + line, []string{"127.0.0.1:80", "[::]:443"}},
+		"other reason": {"bind() to 0.0.0.0:80 failed (13: Permission denied)", nil},
+	} {
+		if got := taken(tc.log); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -24,12 +25,17 @@ type ReloadError struct {
 	Doing string
 	// Tail is what nginx wrote into its error log meanwhile.
 	Tail string
+	// Taken are the addresses that nginx could not listen on because another process does.
+	Taken []string
 	// Cause is the deadline, or how the process ended.
 	Cause error
 }
 
 // Error implements error.
 func (e *ReloadError) Error() string {
+	if len(e.Taken) > 0 {
+		return fmt.Sprintf("%s nginx: %s taken: free it or listen elsewhere", e.Doing, strings.Join(e.Taken, ", "))
+	}
 	s := fmt.Sprintf("%s nginx: no worker of the new generation reported: %v", e.Doing, e.Cause)
 	if e.Tail != "" {
 		s += "; nginx says: " + e.Tail
@@ -39,6 +45,26 @@ func (e *ReloadError) Error() string {
 
 // Unwrap gives Cause.
 func (e *ReloadError) Unwrap() error { return e.Cause }
+
+// failed makes the error of a start or reload from what nginx wrote meanwhile.
+func failed(doing string, logs *tails, cause error) *ReloadError {
+	tail := logs.text()
+	return &ReloadError{Doing: doing, Tail: tail, Taken: taken(tail), Cause: cause}
+}
+
+// bindFailed is what nginx writes for an address in use (EADDRINUSE), once for each of five tries.
+var bindFailed = regexp.MustCompile(`bind\(\) to (\S+) failed \(98: `)
+
+// taken lists those addresses, each once.
+func taken(log string) []string {
+	var all []string
+	for _, m := range bindFailed.FindAllStringSubmatch(log, -1) {
+		if !slices.Contains(all, m[1]) {
+			all = append(all, m[1])
+		}
+	}
+	return all
+}
 
 var (
 	errExited = errors.New("the master ended")
@@ -52,7 +78,7 @@ func (p *Proxy) reload(ctx context.Context, generation string) error {
 		return err
 	}
 	if err := p.await(ctx, logs, func(s luapush.State) bool { return reported(s, generation) }); err != nil {
-		return &ReloadError{Doing: "reload", Tail: logs.text(), Cause: err}
+		return failed("reload", logs, err)
 	}
 	return nil
 }
@@ -101,12 +127,12 @@ func (p *Proxy) start(ctx context.Context, generation string) error {
 	}
 	if !inherited.none() {
 		if err := p.relieve(ctx, logs, m, inherited.from); err != nil {
-			return errors.Join(&ReloadError{Doing: "start", Tail: logs.text(), Cause: err}, p.discard(ctx, cmd.Process, m))
+			return errors.Join(failed("start", logs, err), p.discard(ctx, cmd.Process, m))
 		}
 	}
 	err = p.await(ctx, logs, func(s luapush.State) bool { return s.MasterPID == pid && reported(s, generation) }, m)
 	if err != nil {
-		return errors.Join(&ReloadError{Doing: "start", Tail: logs.text(), Cause: err}, p.discard(ctx, cmd.Process, m))
+		return errors.Join(failed("start", logs, err), p.discard(ctx, cmd.Process, m))
 	}
 	m, _ = inspect(pid) // now with the title that nginx gave itself
 	p.cfg.Log.Info("proxy started", "pid", pid)
@@ -140,11 +166,11 @@ func (p *Proxy) discard(ctx context.Context, child *os.Process, m process) error
 func (p *Proxy) await(ctx context.Context, logs *tails, done func(luapush.State) bool, living ...process) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.ReloadTimeout)
 	defer cancel()
-	var failed error
+	var broken error
 	err := poll(ctx, 10*time.Millisecond, func() bool {
 		for _, l := range living {
 			if !l.alive() {
-				failed = errExited
+				broken = errExited
 				return true
 			}
 		}
@@ -156,12 +182,12 @@ func (p *Proxy) await(ctx context.Context, logs *tails, done func(luapush.State)
 			return true
 		}
 		if gaveUp(logs.text()) {
-			failed = errGaveUp
+			broken = errGaveUp
 			return true
 		}
 		return false
 	})
-	return errors.Join(failed, err)
+	return errors.Join(broken, err)
 }
 
 // gaveUp saves the wait for the deadline in the two ways in which nginx drops a configuration that

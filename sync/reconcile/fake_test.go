@@ -47,7 +47,10 @@ type fakeNginx struct {
 	busy       string
 	noMemory   bool // refuse every push
 	deaf       bool // the control socket does not answer
-	loseAcks   int  // this many pushes are done and not answered
+	gone       bool // its file was removed, too; external
+	late       int  // after a reload, this many answers come from workers of the load before
+	before     luapush.State
+	loseAcks   int // this many pushes are done and not answered
 
 	refuse map[string]string // text in nginx.conf → complaint of nginx -t
 	broken string            // a reload to a text with this does not come up
@@ -71,13 +74,19 @@ func (n *fakeNginx) Changed() <-chan struct{} { return n.changed }
 
 func (n *fakeNginx) HandOver(context.Context) (bool, error) { return false, nil }
 
+func (n *fakeNginx) Adopt(context.Context) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.running && !n.gone
+}
+
 func (n *fakeNginx) Resume(context.Context) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.running && !n.external && n.onDisk != "" {
 		n.boot(n.onDisk)
 	}
-	return n.running, nil
+	return n.running && !n.gone, nil
 }
 
 func (n *fakeNginx) boot(generation string) {
@@ -133,6 +142,10 @@ func (n *fakeNginx) Apply(_ context.Context, c nginxproc.Conf) error {
 		return &nginxproc.ReloadError{Doing: "reload", Cause: context.DeadlineExceeded}
 	}
 	n.onDisk = c.Generation
+	if n.gone {
+		return fmt.Errorf("the control socket is gone: %w", nginxproc.ErrSocketGone)
+	}
+	n.before = luapush.State{LuaBuild: n.luaBuild, Generation: n.generation}
 	if !n.running && n.external {
 		return nginxproc.ErrNotRunning
 	}
@@ -192,6 +205,14 @@ func (s session) up() error {
 func (s session) State(context.Context) (luapush.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.late > 0 && s.before.Generation != "" {
+		s.late--
+		return luapush.State{
+			Boot: fmt.Sprint("boot-", s.boots), Schema: luastate.Schema, LuaBuild: s.before.LuaBuild,
+			Generation: s.before.Generation, Revision: s.dict.revision, MasterPID: 1, Pusher: s.pusher,
+			Dict: luapush.Dict{Capacity: s.capacity},
+		}, s.up()
+	}
 	return luapush.State{
 		Boot: fmt.Sprint("boot-", s.boots), Schema: luastate.Schema, LuaBuild: s.luaBuild, Generation: s.generation,
 		Revision: s.dict.revision, MasterPID: 1, Dict: luapush.Dict{Capacity: s.capacity}, Pusher: s.pusher,

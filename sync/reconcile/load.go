@@ -64,7 +64,10 @@ func (l *Loop) startFromLog(ctx context.Context) error {
 	if l.memory.Generation != "" {
 		m.Settings.DefaultProfile = l.memory.Default
 	}
-	size := max(m.Settings.StateMemoryBytes, l.memory.StateBytes)
+	// What a dict has grown to holds while its proxy lives; a new one is as large as configured, or as
+	// its state needs.
+	pointers, bodies := l.cfg.StateLog.Held()
+	size := plan.HeldBytes(pointers, bodies, m.Settings.StateMemoryBytes)
 	return l.reload(ctx, m, plan.Plan{Reload: []plan.Reason{plan.FirstStart}, StateBytes: size})
 }
 
@@ -90,11 +93,13 @@ func (l *Loop) reload(ctx context.Context, m *model.Model, p plan.Plan) error {
 			return err
 		}
 	}
+	err = explainTaken(err, m.Listeners)
 	l.now.LastReload = Reload{Time: started, Reasons: p.Reload, Took: time.Since(started), Err: err}
 	switch {
 	case err == nil:
 		l.loaded(config, m, p)
-	case errors.Is(err, nginxproc.ErrNotRunning):
+		return l.settle(ctx, config)
+	case errors.Is(err, nginxproc.ErrNotRunning), errors.Is(err, nginxproc.ErrSocketGone):
 		// It lies ready: whoever starts nginx starts it with this.
 		l.keepMemory(config, m, p)
 	default:
@@ -112,6 +117,64 @@ func (l *Loop) loaded(config nginxconf.Config, m *model.Model, p plan.Plan) {
 	l.log.Info("proxy reloaded", "reasons", p.Reload, "took", l.now.LastReload.Took)
 	l.applied.Config, l.applied.MemoryRefused = config, false
 	l.keepMemory(config, m, p)
+}
+
+// The times of settle: around a reload, workers of the old load answer for about a tenth of a second.
+const (
+	settleTimeout = 5 * time.Second
+	settlePeriod  = 10 * time.Millisecond
+)
+
+// settle waits until a worker answers that runs config, with this binary's Lua files: what is asked
+// or pushed from then on meets the new load. Where none does, whoever looks next finds that out: the
+// only error is the end of ctx.
+func (l *Loop) settle(ctx context.Context, config nginxconf.Config) error {
+	waiting, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for {
+		s, err := l.state(waiting)
+		if err == nil && s.Generation == config.Generation && s.LuaBuild == l.cfg.Layout.LuaBuild {
+			return nil
+		}
+		again := time.NewTimer(settlePeriod)
+		select {
+		case <-waiting.Done():
+			again.Stop()
+			return ctx.Err()
+		case <-again.C:
+		}
+	}
+}
+
+// takenError tells of addresses that other processes listen on, in terms of the configuration.
+type takenError struct {
+	message string
+	cause   error
+}
+
+// Error implements error.
+func (e *takenError) Error() string { return e.message }
+
+// Unwrap gives what nginx made of it.
+func (e *takenError) Unwrap() error { return e.cause }
+
+// explainTaken puts what to do first where err says that an address of listeners is taken.
+func explainTaken(err error, listeners []model.Listener) error {
+	var failed *nginxproc.ReloadError
+	if !errors.As(err, &failed) || len(failed.Taken) == 0 {
+		return err
+	}
+	messages := make([]string, len(failed.Taken))
+	for i, address := range failed.Taken {
+		key := "listeners"
+		for _, l := range listeners {
+			if l.Address.String() == address {
+				key = "listeners." + string(l.Scheme)
+			}
+		}
+		messages[i] = address + " is taken: free it or change " + key
+	}
+	return &takenError{message: strings.Join(messages, "; "), cause: err}
 }
 
 func (l *Loop) keepMemory(config nginxconf.Config, m *model.Model, p plan.Plan) {

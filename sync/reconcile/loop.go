@@ -46,6 +46,8 @@ type Builder interface {
 // Proxy runs nginx; *nginxproc.Proxy does.
 type Proxy interface {
 	Changed() <-chan struct{}
+	// Adopt takes over a proxy that runs already, Resume also starts one where that is ours to do.
+	Adopt(context.Context) (running bool)
 	Resume(context.Context) (running bool, err error)
 	Apply(context.Context, nginxproc.Conf) error
 	Test(ctx context.Context, text []byte) error
@@ -142,6 +144,7 @@ type Loop struct {
 	memory   memory
 	rejected map[string]bool
 	failed   failedLoad
+	why      error     // why the proxy cannot answer, as far as that is known; nil once it does
 	waiting  time.Time // since when the first pass waits for ExternalNames
 	debounce debouncer
 	retry    backOff

@@ -406,6 +406,121 @@ func TestLuaUpgrade(t *testing.T) {
 	})
 }
 
+// Around a reload, workers of the load before answer for a moment, with the Lua files of before.
+func TestLateAnswersAfterReload(t *testing.T) {
+	scenario(t, func(t *testing.T, w *world) {
+		w.start()
+		w.source.set("a")
+		w.settle()
+		w.want("a", "reload", "push")
+		w.stop()
+		w.daemon("next")
+		w.cfg.Layout.LuaDir, w.cfg.Layout.LuaBuild = "/run/h/lua/build2", "build2"
+		w.start()
+		w.change(func(n *fakeNginx) { n.before, n.late = luapush.State{}, 10 })
+		w.source.set("a", "b", "regex-a")
+		w.wait(time.Second)
+		w.want("a b regex-a", "reload", "push")
+		if s := w.loop.Status(); s.ReloadCount != 1 || s.Reloads[plan.LuaVersion] != 1 || s.Failures != 0 || s.Err != nil || !s.Ready {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// The sockets of a proxy that somebody else keeps were removed: no reload helps, and the word for it
+// is said until somebody restarts it.
+func TestSocketGone(t *testing.T) {
+	scenario(t, func(t *testing.T, w *world) {
+		w.change(func(n *fakeNginx) { n.external = true })
+		w.start()
+		w.source.set("a")
+		w.settle()
+		w.change(func(n *fakeNginx) {
+			n.capacity = 1 << 20
+			n.boot(n.onDisk)
+		})
+		w.wait(15 * time.Second)
+		w.want("a", "push")
+		w.change(func(n *fakeNginx) { n.deaf, n.gone = true, true })
+		w.wait(1100 * time.Millisecond)
+		if s := w.loop.Status(); s.Ready || !errors.Is(s.Err, nginxproc.ErrSocketGone) || !errors.Is(s.ProxyErr, nginxproc.ErrSocketGone) || strings.Contains(s.Err.Error(), "does not answer") {
+			t.Errorf("status %+v", s)
+		}
+		w.source.set("a", "b")
+		w.wait(time.Minute)
+		w.want("a")
+		w.change(func(n *fakeNginx) {
+			n.deaf, n.gone = false, false
+			n.boot(n.onDisk)
+		})
+		w.wait(11 * time.Second)
+		w.want("a b", "push")
+		if s := w.loop.Status(); !s.Ready || s.Err != nil {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// A proxy that does not answer is not ready, from the moment on when that is seen.
+func TestNotReadyWhileUnreachable(t *testing.T) {
+	scenario(t, func(t *testing.T, w *world) {
+		w.start()
+		w.source.set("a")
+		w.settle()
+		w.change(func(n *fakeNginx) { n.deaf, n.broken = true, "http" })
+		w.wait(1100 * time.Millisecond)
+		if s := w.loop.Status(); s.Ready || s.ProxyErr == nil {
+			t.Errorf("status %+v", s)
+		}
+		w.change(func(n *fakeNginx) { n.deaf, n.broken = false, "" })
+		w.wait(11 * time.Second)
+		if s := w.loop.Status(); !s.Ready || s.Err != nil {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// What the dict has grown to stays while its proxy lives; a new one is as large as configured, unless
+// its state needs more.
+func TestMemoryAtColdStart(t *testing.T) {
+	scenario(t, func(t *testing.T, w *world) {
+		w.start()
+		w.source.set("a", "b*900000")
+		w.settle()
+		w.want("a b", "reload", "push")
+		w.source.set("a")
+		w.settle()
+		w.want("a", "push")
+		restart := func(want int64) {
+			t.Helper()
+			w.daemon("next")
+			w.start()
+			w.settle()
+			w.nginx.events = nil
+			if got := w.nginx.capacity; got != want {
+				t.Errorf("%d bytes, want %d", got, want)
+			}
+		}
+		w.stop()
+		restart(2 << 20) // it lives
+		w.source.set("a")
+		w.settle()
+		w.want("a")
+		w.stop()
+		w.change(func(n *fakeNginx) { n.running = false })
+		restart(1 << 20)
+		w.source.set("a")
+		w.settle()
+		w.want("a")
+		w.source.set("a", "b*900000")
+		w.settle()
+		w.want("a b", "reload", "push")
+		w.stop()
+		w.change(func(n *fakeNginx) { n.running = false })
+		restart(2 << 20) // the log says that it is needed
+	})
+}
+
 func TestLostAcknowledgement(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
 		w.start()

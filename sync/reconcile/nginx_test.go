@@ -38,12 +38,31 @@ type site struct {
 	layout  nginxconf.Layout
 	binary  string
 
+	log     logText
 	builder *fakeBuilder
 	source  *fakeSource
 	control *luapush.Client
 	proxy   *nginxproc.Proxy
 	loop    *Loop
 	stop    func()
+}
+
+// logText is what was logged.
+type logText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func newSite(t *testing.T) *site {
@@ -93,7 +112,7 @@ func newSite(t *testing.T) *site {
 // daemon starts everything that one process of headgate has.
 func (s *site) daemon(stop nginxproc.StopMode) {
 	s.t.Helper()
-	logger := slog.New(slog.NewTextHandler(s.t.Output(), nil))
+	logger := slog.New(slog.NewTextHandler(io.MultiWriter(s.t.Output(), &s.log), nil))
 	s.builder = &fakeBuilder{verdicts: map[string]string{}, rejected: map[string]string{}}
 	s.builder.settings = model.Settings{WorkerProcesses: 2, WorkerConnections: 64, StateMemoryBytes: 1 << 20}
 	s.builder.listeners = []model.Listener{{Address: s.address, Scheme: model.HTTP}}
@@ -322,4 +341,118 @@ func TestRealProxyTwoPushers(t *testing.T) {
 	s.eventually("the rival to be named", func() bool { return s.loop.Status().Rival == "other" })
 	s.eventually("the truce to end", func() bool { st := s.loop.Status(); return st.Rival == "" && st.Ready })
 	s.serves(map[string]int{"a.test": 503})
+}
+
+// Another build of the Lua files: one reload and no error, whichever worker answers meanwhile.
+func TestRealProxyLuaUpgrade(t *testing.T) {
+	s := newSite(t)
+	s.daemon(nginxproc.KeepRunning)
+	s.applied("a.test")
+	first := s.layout.LuaDir
+	for i := range 4 {
+		s.stop()
+		s.layout.LuaBuild = fmt.Sprint("build", i)
+		s.layout.LuaDir = filepath.Join(s.dir, "lua", s.layout.LuaBuild)
+		if err := os.CopyFS(s.layout.LuaDir, os.DirFS(first)); err != nil {
+			t.Fatal(err)
+		}
+		if i == 3 {
+			s.daemon(nginxproc.StopWithDaemon)
+		} else {
+			s.daemon(nginxproc.KeepRunning)
+		}
+		s.applied("a.test", fmt.Sprint("b", i, ".test"), fmt.Sprint("regex-", i, ".test"))
+		s.serves(map[string]int{"a.test": 503, fmt.Sprint("b", i, ".test"): 503})
+		s.reloads(plan.LuaVersion)
+		if st := s.loop.Status(); st.Failures != 0 || st.Proxy.LuaBuild != s.layout.LuaBuild {
+			t.Errorf("status %+v", st)
+		}
+	}
+	if text := s.log.String(); strings.Contains(text, "level=ERROR") {
+		t.Error("logged an error")
+	}
+}
+
+// The proxy's sockets are removed under it: another master takes over, nothing is reloaded or pushed.
+func TestRealProxySocketsRemoved(t *testing.T) {
+	s := newSite(t)
+	s.daemon(nginxproc.StopWithDaemon)
+	s.applied("a.test")
+	before := s.loop.Status()
+	var sockets []string // some are made for HTTPS only
+	for _, socket := range s.layout.Sockets() {
+		err := os.Remove(socket)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		sockets = append(sockets, socket)
+	}
+	s.eventually("another proxy", func() bool {
+		if got := s.status("a.test"); got != 503 {
+			t.Fatalf("answered %d", got)
+		}
+		st := s.loop.Status()
+		return st.Ready && st.ProxyErr == nil && st.Proxy.Boot != before.Proxy.Boot
+	})
+	s.serves(map[string]int{"a.test": 503, "b.test": 404})
+	s.reloads(plan.FirstStart)
+	if st := s.loop.Status(); st.Pushes != before.Pushes || st.Proxy.MasterPID == before.Proxy.MasterPID {
+		t.Errorf("status %+v", st)
+	}
+	for _, socket := range sockets {
+		if _, err := os.Stat(socket); err != nil {
+			t.Error(err)
+		}
+	}
+	s.applied("a.test", "big-16m.test")
+	s.reloads(plan.FirstStart, plan.NewProfile)
+}
+
+// Another process has the port: what to do comes first, and once it is free the service is there.
+func TestRealProxyAddressTaken(t *testing.T) {
+	s := newSite(t)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", s.address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.daemon(nginxproc.StopWithDaemon)
+	s.source.set("a.test")
+	want := s.address.String() + " is taken: free it or change listeners.http"
+	s.eventually("the word", func() bool {
+		st := s.loop.Status()
+		return st.Err != nil && strings.HasPrefix(st.Err.Error(), want)
+	})
+	s.eventually("the word for Status", func() bool {
+		st := s.loop.Status()
+		return st.ProxyErr != nil && strings.HasPrefix(st.ProxyErr.Error(), want)
+	})
+	if text := s.loop.Status().Err.Error(); text != want || strings.Count(text, s.address.String()) != 1 {
+		t.Errorf("said more than once: %s", text)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("service", func() bool { return s.status("a.test") == 503 && s.loop.Status().Ready })
+}
+
+// A worker that was killed is not told of any more.
+func TestRealProxyWorkersThatLive(t *testing.T) {
+	s := newSite(t)
+	s.daemon(nginxproc.StopWithDaemon)
+	s.applied("a.test")
+	victim := s.loop.Status().Proxy.Workers[0].PID
+	if err := unix.Kill(victim, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	s.eventually("its end to be seen", func() bool {
+		st, err := s.control.State(t.Context())
+		return err == nil && !slices.ContainsFunc(st.Workers, func(w luapush.Worker) bool { return w.PID == victim })
+	})
+	if took := time.Since(killed); took > 5*time.Second {
+		t.Errorf("after %v: by the age of its report", took)
+	}
 }

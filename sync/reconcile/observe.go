@@ -94,10 +94,13 @@ func (l *Loop) state(ctx context.Context) (luapush.State, error) {
 	defer cancel()
 	s, err := l.cfg.Control.State(ctx)
 	l.now.ProxyErr = err
+	if err != nil && l.why != nil {
+		l.now.ProxyErr = l.why
+	}
 	if err == nil {
-		l.now.Proxy = s
+		l.now.Proxy, l.why = s, nil
 	} else {
-		l.now.Proxy.Workers = nil
+		l.now.Proxy.Workers, l.now.Ready = nil, false
 	}
 	return s, err
 }
@@ -107,6 +110,7 @@ func (l *Loop) resync(ctx context.Context) error {
 	s, err := l.state(ctx)
 	if errors.Is(err, luapush.ErrUnreachable) {
 		l.applied = plan.Applied{MemoryRefused: l.applied.MemoryRefused}
+		l.publish() // what follows may take long
 		return ctx.Err()
 	}
 	if err != nil {

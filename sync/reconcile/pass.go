@@ -13,6 +13,7 @@ import (
 	"headgate/gateway/plan"
 	"headgate/gateway/snapshot"
 	"headgate/sync/luapush"
+	"headgate/sync/nginxproc"
 )
 
 // errRebuild asks for another build within the pass: the builder has learned something.
@@ -29,13 +30,18 @@ func (l *Loop) begin(ctx context.Context) {
 	if l.memory, err = readMemory(l.cfg.MemoryFile); err != nil {
 		l.log.Warn("applied configuration not remembered: the proxy will be reloaded once", "err", err)
 	}
-	running, err := l.cfg.Proxy.Resume(ctx)
-	if err != nil {
-		l.log.Error("proxy not resumed", "err", err)
-	}
+	running := l.cfg.Proxy.Adopt(ctx)
 	if !running && l.cfg.StateLog.Revision() > 0 && ctx.Err() == nil {
-		if err := l.startFromLog(ctx); err != nil {
+		err := l.startFromLog(ctx)
+		if err != nil {
 			l.log.Error("proxy not started from the state log", "err", err)
+		}
+		running = err == nil
+	}
+	if !running {
+		// The last good configuration may do better than none.
+		if _, err := l.cfg.Proxy.Resume(ctx); err != nil {
+			l.log.Error("proxy not resumed", "err", err)
 		}
 	}
 	s, err := l.state(ctx) // for Status; the first pass looks again
@@ -204,7 +210,11 @@ func (l *Loop) apply(ctx context.Context, r *build.Result) (changed bool, err er
 			return false, errRebuild
 		}
 		changed = reloadErr == nil
-		if err := l.afterReload(ctx, p); err != nil {
+		err := l.afterReload(ctx, p)
+		if reloadErr != nil && errors.Is(err, luapush.ErrUnreachable) {
+			return false, l.away(reloadErr) // that nobody answers follows from it
+		}
+		if err != nil {
 			return changed, errors.Join(reloadErr, err)
 		}
 		d.State = l.keep(encoded)
@@ -218,6 +228,16 @@ func (l *Loop) apply(ctx context.Context, r *build.Result) (changed bool, err er
 	}
 	l.served = d.Config.ProfileList
 	return changed || p.Push, reloadErr
+}
+
+// away has Status tell what must be done before the proxy can answer, in place of how the call failed.
+func (l *Loop) away(why error) error {
+	l.why = nil
+	var taken *takenError
+	if errors.As(why, &taken) || errors.Is(why, nginxproc.ErrSocketGone) {
+		l.why, l.now.ProxyErr = why, why
+	}
+	return why
 }
 
 // afterReload looks again and tells why nothing can be pushed, if that is so.

@@ -4,6 +4,7 @@ local cjson = require "cjson.safe"
 
 local boot = require "headgate.boot"
 local config = require "headgate.config"
+local era = require "headgate.era"
 local schema = require "headgate.schema"
 
 local function new_id()
@@ -26,6 +27,7 @@ return function(o)
         state_log = o.state_log, open = io.open, crc32 = ngx.crc32_long,
         new_id = new_id, encode = cjson.encode,
     }))
+    config.load = era.number(ngx.shared.headgate_meta)
     for _, phase in ipairs({
         "init_worker", "route", "balancer", "certificate", "control", "explain", "explained",
     }) do
