@@ -31,7 +31,7 @@ func Keys() []Key {
 		{"proxy.user", "user name", "User of the proxy's workers when the master runs as root; empty: the distribution's.", "www-data"},
 		{"proxy.workerProcesses", "0–1024", "Number of nginx workers; 0 is one for each core.", ""},
 		{"proxy.workerConnections", "64–1048576", "Connections of one worker, to clients and to upstreams together.", ""},
-		{"proxy.stateMemory", "1MiB–16GiB", "Shared memory for the pushed state (routes, endpoints, certificates). 10,000 hosts with 50,000 routes take about 10MiB.", ""},
+		{"proxy.stateMemory", "1MiB–16GiB", "Shared memory for the pushed state (routes, endpoints, certificates). 10,000 hosts with 50,000 routes take about 10MiB. It grows by itself when the state needs more, and shrinks back to this when the proxy is started anew.", ""},
 		{"trustedProxies", "list of CIDRs", "Networks whose X-Forwarded-* headers are believed, once useForwardedHeaders is on. Empty trusts nobody.", "[10.0.0.0/8]"},
 		{"useForwardedHeaders", "true or false", "Believe X-Forwarded-* of trustedProxies.", ""},
 		{"sslRedirect", "true or false", "Redirect http to https (308) for hosts with TLS. An annotation can change it for an Ingress.", ""},
