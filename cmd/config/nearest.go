@@ -1,6 +1,10 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"headgate/gateway/spelling"
+)
 
 func keyNames() []string {
 	names := make([]string, 0, len(Keys()))
@@ -17,7 +21,7 @@ func hint(word string, candidates []string) string {
 		if strings.EqualFold(c, word) || strings.EqualFold(lastSegment(c), lastSegment(word)) {
 			return ": write " + c
 		}
-		if d := editDistance(strings.ToLower(word), strings.ToLower(c)); d <= distance && (best == "" || d < distance) {
+		if d := spelling.Distance(strings.ToLower(word), strings.ToLower(c)); d <= distance && (best == "" || d < distance) {
 			best, distance = c, d
 		}
 	}
@@ -28,24 +32,3 @@ func hint(word string, candidates []string) string {
 }
 
 func lastSegment(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
-
-// editDistance is Levenshtein's, in bytes.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}

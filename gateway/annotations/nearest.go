@@ -1,5 +1,7 @@
 package annotations
 
+import "headgate/gateway/spelling"
+
 // nearest gives the known name that differs least from name, or "" when none is near. Ties go to the
 // name that sorts first.
 func (r *Reader) nearest(name string) string {
@@ -8,7 +10,7 @@ func (r *Reader) nearest(name string) string {
 	}
 	best, bestDistance := "", 1+min(3, len(name)/3)
 	consider := func(candidate string) {
-		d := editDistance(name, candidate)
+		d := spelling.Distance(name, candidate)
 		if d < bestDistance || (d == bestDistance && best != "" && candidate < best) {
 			best, bestDistance = candidate, d
 		}
@@ -24,24 +26,3 @@ func (r *Reader) nearest(name string) string {
 
 // maxNameBytes is the longest name part that Kubernetes accepts in an annotation.
 const maxNameBytes = 63
-
-// editDistance is the least number of bytes to insert, drop or change (Levenshtein).
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}

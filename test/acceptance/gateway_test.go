@@ -30,26 +30,7 @@ import (
 // binary is built once by TestMain.
 var binary string
 
-func TestMain(m *testing.M) {
-	os.Exit(buildAndRun(m))
-}
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "headgate-acceptance-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "headgate")
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", binary, "headgate/cmd/headgate")
-	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build headgate:", err)
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { product.Main(m, &binary) }
 
 // gateway is one running headgate with its proxy.
 type gateway struct {
@@ -78,7 +59,7 @@ func start(t *testing.T, extra string) *gateway {
 	}
 	g := &gateway{
 		owner: t, t: t, dir: dir, manifests: filepath.Join(dir, "manifests"),
-		http: freeAddress(t), https: freeAddress(t),
+		http: product.FreeAddress(t), https: product.FreeAddress(t),
 		log: &bytes.Buffer{}, echoes: map[string]*echo{}, dns: startNameServer(t),
 	}
 	if err := os.Mkdir(g.manifests, 0o755); err != nil {
@@ -298,16 +279,6 @@ func (g *gateway) status() map[string]any {
 		g.t.Fatalf("headgate status -o json: %v in %q", err, out)
 	}
 	return status
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // nameServer answers A queries from a table that a test may change; everything else does not exist.

@@ -30,26 +30,7 @@ import (
 // binary is built once by TestMain.
 var binary string
 
-func TestMain(m *testing.M) {
-	os.Exit(buildAndRun(m))
-}
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "headgate-explain-test-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "headgate")
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", binary, "headgate/cmd/headgate")
-	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build headgate:", err)
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { product.Main(m, &binary) }
 
 // patience bounds every wait. It is long: the machine may be busy.
 const patience = 30 * time.Second
@@ -91,7 +72,7 @@ func start(t *testing.T, manifests, extra string) *gateway {
 			t.Fatal(err)
 		}
 	}
-	g := &gateway{dir: dir, http: freeAddress(t), https: freeAddress(t)}
+	g := &gateway{dir: dir, http: product.FreeAddress(t), https: product.FreeAddress(t)}
 	conf := fmt.Sprintf(`
 manifests: [%q]
 listeners: {http: [%q], https: [%q]}
@@ -315,14 +296,4 @@ func answerWithHead(conn net.Conn, name string) {
 	_, _ = io.CopyN(io.Discard, in, length)
 	text, _ := json.Marshal(got)
 	_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nX-Received: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", text)
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -27,6 +26,7 @@ import (
 	"headgate/lua"
 	"headgate/sync/manifests"
 	"headgate/sync/nginxproc"
+	"headgate/test/product"
 )
 
 var update = flag.Bool("update", false, "rewrite the goldens")
@@ -164,7 +164,7 @@ func judge(t *testing.T, found nginxproc.Installation, m *model.Model) {
 	l.DefaultCertificate, l.DefaultKey = certificate(t, dir)
 	// nginx -t binds the ports, and those of the goldens may be taken.
 	here := *m
-	here.Listeners = listeners(freeAddress(t), freeAddress(t))
+	here.Listeners = listeners(product.FreeAddress(t), product.FreeAddress(t))
 	config, err := nginxconf.Render(&here, l)
 	if err != nil {
 		t.Fatal(err)
@@ -178,16 +178,6 @@ func judge(t *testing.T, found nginxproc.Installation, m *model.Model) {
 	if out, err := exec.CommandContext(ctx, found.Binary, "-t", "-p", dir, "-c", conf, "-e", filepath.Join(dir, "error.log")).CombinedOutput(); err != nil {
 		t.Errorf("nginx -t: %v\n%s", err, out)
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // certificate has openssl make the default certificate: any will do.

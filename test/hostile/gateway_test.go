@@ -94,7 +94,7 @@ func start(t *testing.T, extra string) *gateway {
 	dir := publicDir(t)
 	g := &gateway{
 		t: t, dir: dir, manifests: filepath.Join(dir, "manifests"),
-		http: freeAddress(t), https: freeAddress(t), log: &syncBuffer{}, backends: map[string]*backend{},
+		http: product.FreeAddress(t), https: product.FreeAddress(t), log: &syncBuffer{}, backends: map[string]*backend{},
 	}
 	if err := os.Mkdir(g.manifests, 0o755); err != nil {
 		t.Fatal(err)
@@ -319,16 +319,6 @@ func (g *gateway) told(origin string, words ...string) {
 		}
 	}
 	g.t.Errorf("no problem of %s says %q; it has %q", origin, words, cut(strings.Join(seen, "\n"), 4000))
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 func cut(s string, most int) string {

@@ -23,6 +23,7 @@ import (
 	"headgate/lua"
 	"headgate/sync/luapush"
 	"headgate/sync/nginxproc"
+	"headgate/test/product"
 )
 
 // mark stands in every hostile string.
@@ -234,7 +235,7 @@ func startProxy(t *testing.T) *proxy {
 	t.Helper()
 	dir := publicDir(t)
 	l, found := layout(t, dir)
-	p := &proxy{gateway: gateway{t: t, dir: dir, http: freeAddress(t), log: &syncBuffer{}}, encoder: luastate.NewEncoder()}
+	p := &proxy{gateway: gateway{t: t, dir: dir, http: product.FreeAddress(t), log: &syncBuffer{}}, encoder: luastate.NewEncoder()}
 	m := &model.Model{Settings: settings(), Listeners: []model.Listener{{Address: netip.MustParseAddrPort(p.http), Scheme: model.HTTP}}}
 	config, err := nginxconf.Render(m, l)
 	if err != nil {

@@ -2,12 +2,50 @@
 package product
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 )
+
+// Main builds the binary, sets path to where it lies, runs the tests, removes it, and ends the process. It is what
+// TestMain calls.
+func Main(m *testing.M, path *string) {
+	os.Exit(buildAndRun(m, path))
+}
+
+func buildAndRun(m *testing.M, path *string) int {
+	dir, err := os.MkdirTemp("", "headgate-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	*path = filepath.Join(dir, "headgate")
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", *path, "headgate/cmd/headgate")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build headgate:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// FreeAddress gives an address of loopback whose port is free now.
+func FreeAddress(tb testing.TB) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
 
 // LookAt makes the result of the running test depend on what the binary is built from, and on the folders of the
 // repository that are named besides: before go test takes a result from its cache it looks at the files that the test
