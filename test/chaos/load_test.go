@@ -201,5 +201,8 @@ func under(list []interval, f failure) bool {
 	return false
 }
 
-// refused: the connection was not accepted by anybody.
-func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+// refused: the connection was not accepted by anybody. A reset says the same: before a cold start nginx -t binds the
+// ports and listens for some milliseconds, and what was queued there is reset when it ends.
+func refused(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
+}
