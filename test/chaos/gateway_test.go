@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -66,6 +65,17 @@ func (j *journal) mark() int { return len(j.String()) }
 
 // since tells whether the text was logged after the mark.
 func (j *journal) since(mark int, text string) bool { return strings.Contains(j.String()[mark:], text) }
+
+// told waits until the text was logged after the mark: the status shows an event before the log does.
+func (g *gateway) told(mark int, text string) {
+	g.t.Helper()
+	harnessEventually(g.t, patience, func() error {
+		if !g.log.since(mark, text) {
+			return fmt.Errorf("the log does not tell: %s", text)
+		}
+		return nil
+	})
+}
 
 // newGateway writes the configuration; nothing runs yet. settings are further top-level keys in YAML.
 func newGateway(t *testing.T, binary string, port int, settings string) *gateway {
@@ -428,16 +438,18 @@ func (g *gateway) startNginx() {
 	g.mustProxyState()
 }
 
-// listening waits until the gateway accepts connections.
+// listening waits until the gateway answers on both ports. That it accepts connections says less: nginx -t does, too.
 func (g *gateway) listening() {
 	g.t.Helper()
+	client := newClient(g.http, g.https)
+	defer client.CloseIdleConnections()
 	harnessEventually(g.t, patience, func() error {
-		for _, address := range []string{g.http, g.https} {
-			conn, err := net.DialTimeout("tcp", address, time.Second)
+		for _, url := range []string{"http://nobody.invalid/", "https://nobody.invalid/"} {
+			res, err := client.Get(url)
 			if err != nil {
 				return err
 			}
-			_ = conn.Close()
+			_ = res.Body.Close()
 		}
 		return nil
 	})
