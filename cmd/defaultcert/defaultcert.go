@@ -122,7 +122,7 @@ func generate(files Files, now time.Time) (Files, error) {
 
 func writePEM(path, kind string, der []byte, mode fs.FileMode) error {
 	text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-	if err := renameio.WriteFile(path, text, mode, renameio.IgnoreUmask()); err != nil {
+	if err := renameio.WriteFile(path, text, mode, renameio.IgnoreUmask(), renameio.WithTempDir(filepath.Dir(path))); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	if err := os.Chmod(path, mode); err != nil {

@@ -360,3 +360,15 @@ func TestDiffer(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestRewriteTarget(t *testing.T) {
+	for _, c := range []struct{ parts, want string }{
+		{`["/new/", 2]`, "/new/$2"},
+		{`["/plain"]`, "/plain"},
+		{`[1, "?a=", 3]`, "$1?a=$3"},
+	} {
+		if got := rewriteTarget([]byte(c.parts)); got != c.want {
+			t.Errorf("rewriteTarget(%s) = %q, want %q", c.parts, got, c.want)
+		}
+	}
+}

@@ -178,7 +178,7 @@ func (r route) text() string {
 		}
 	}
 	add(len(r.Redirect) > 0, "redirect to https")
-	add(len(r.Rewrite) > 0, "rewrite "+string(r.Rewrite))
+	add(len(r.Rewrite) > 0, "rewrite "+rewriteTarget(r.Rewrite))
 	add(r.Policy != "", "timeouts and tries "+r.Policy)
 	add(r.MaxBody > 0, fmt.Sprintf("bodies up to %d bytes", r.MaxBody))
 	add(r.Profile != "", "profile "+r.Profile)
@@ -252,4 +252,21 @@ func fields(o *object) facts {
 		all[name] = compact.String()
 	}
 	return all
+}
+
+// rewriteTarget writes the parts of a rewrite as the annotation does: literals, and $1 for a capture group.
+func rewriteTarget(parts json.RawMessage) string {
+	var list []any
+	if err := json.Unmarshal(parts, &list); err != nil {
+		return string(parts)
+	}
+	var b strings.Builder
+	for _, part := range list {
+		if group, ok := part.(float64); ok {
+			fmt.Fprintf(&b, "$%d", int(group))
+			continue
+		}
+		fmt.Fprint(&b, part)
+	}
+	return b.String()
 }

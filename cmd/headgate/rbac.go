@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -53,6 +54,9 @@ func (f *rbacFlags) run(cmd *cobra.Command) error {
 	c, err := loadConfig(cmd, config.NoSource)
 	if err != nil {
 		return err
+	}
+	if cmd.Flags().Changed("namespaces") && len(c.Namespaces) == 0 {
+		return usageError(errors.New("--namespaces is empty: write the namespaces, or leave the flag out for roles in the whole cluster"))
 	}
 	options := rbac.From(c)
 	namespace, name, found := strings.Cut(f.account, "/")

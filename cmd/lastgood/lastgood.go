@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/google/renameio/v2"
@@ -100,7 +101,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 func (k *Keeper) write(list []*snapshot.Ingress) {
 	text, err := json.Marshal(list)
 	if err == nil {
-		err = renameio.WriteFile(k.path, text, 0o640)
+		err = renameio.WriteFile(k.path, text, 0o640, renameio.WithTempDir(filepath.Dir(k.path)))
 	}
 	if err != nil {
 		k.log.Warn("last good versions not kept", "err", fmt.Errorf("write %s: %w", k.path, err))

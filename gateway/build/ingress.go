@@ -157,6 +157,10 @@ func (in *ingress) readAnnotations(reader *annotations.Reader) {
 			in.note(in.warning(field, UnknownAnnotation, f.Message))
 		}
 	}
+	if in.leftOut {
+		// That it is served without some other annotation would be untrue.
+		in.problems = slices.DeleteFunc(in.problems, func(p Problem) bool { return p.Warning && p.Reason == Unsupported })
+	}
 }
 
 // unsupported closes or leaves out an Ingress whose annotation says who may come in, or that it is no Ingress of its own.

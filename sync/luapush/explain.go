@@ -169,13 +169,24 @@ func (p Probe) exchange(ctx context.Context, conn net.Conn, head string) (Sighti
 	if _, err := io.WriteString(conn, head); err != nil {
 		return s, err
 	}
-	res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: p.Method})
+	res, err := finalResponse(bufio.NewReader(conn), p.Method)
 	if err != nil {
 		return s, fmt.Errorf("read the answer: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }() // its head says everything
 	s.Status, s.Location = res.StatusCode, res.Header.Get("Location")
 	return s, s.read(res.Header)
+}
+
+// finalResponse skips interim ones, such as 100 to a client that expects it (RFC 9110 section 15.2); 101 ends the
+// exchange as far as HTTP goes.
+func finalResponse(from *bufio.Reader, method string) (*http.Response, error) {
+	for {
+		res, err := http.ReadResponse(from, &http.Request{Method: method})
+		if err != nil || res.StatusCode >= http.StatusOK || res.StatusCode == http.StatusSwitchingProtocols {
+			return res, err
+		}
+	}
 }
 
 // proxyHeader is version 1 of the PROXY protocol.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -174,5 +175,26 @@ func TestParsePeers(t *testing.T) {
 		if (err != nil) != c.bad || cmp.Diff(c.want, got) != "" {
 			t.Errorf("%s: %v, %v", c.raw, got, err)
 		}
+	}
+}
+
+func TestFinalResponse(t *testing.T) {
+	for name, c := range map[string]struct {
+		stream string
+		want   int
+	}{
+		"interim ones are skipped": {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200},
+		"a switch of protocols":    {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n", 101},
+	} {
+		res, err := finalResponse(bufio.NewReader(strings.NewReader(c.stream)), http.MethodGet)
+		if err != nil || res.StatusCode != c.want {
+			t.Errorf("%s: %v, %v", name, res, err)
+			continue
+		}
+		_ = res.Body.Close()
+	}
+	if res, err := finalResponse(bufio.NewReader(strings.NewReader("HTTP/1.1 100 Continue\r\n\r\n")), http.MethodGet); err == nil {
+		_ = res.Body.Close()
+		t.Error("no final response: no error")
 	}
 }

@@ -136,7 +136,7 @@ func (f *firstSeen) save() error {
 	if err != nil {
 		return fmt.Errorf("encoding first-seen times: %w", err)
 	}
-	if err := renameio.WriteFile(f.path, append(raw, '\n'), 0o640, renameio.WithStaticPermissions(0o640)); err != nil {
+	if err := renameio.WriteFile(f.path, append(raw, '\n'), 0o640, renameio.WithStaticPermissions(0o640), renameio.WithTempDir(filepath.Dir(f.path))); err != nil {
 		return fmt.Errorf("writing first-seen times: %w", err)
 	}
 	f.dirty = false

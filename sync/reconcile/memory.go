@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/google/renameio/v2"
 
@@ -61,7 +62,7 @@ func (m memory) write(path string) error {
 	if err != nil {
 		return fmt.Errorf("encode the applied configuration: %w", err)
 	}
-	if err := renameio.WriteFile(path, b, 0o640); err != nil {
+	if err := renameio.WriteFile(path, b, 0o640, renameio.WithTempDir(filepath.Dir(path))); err != nil {
 		return fmt.Errorf("remember the applied configuration: %w", err)
 	}
 	return nil

@@ -105,6 +105,7 @@ var (
 		"X-Forwarded-Proto: https", "X-Forwarded-Proto: http", "X-Forwarded-Proto: odd", "X-Forwarded-Host: other.test",
 		"X-Forwarded-Host: a b", "X-Forwarded-Host: one.test, two.test", "X-Forwarded-For: 1.2.3.4", "Host: second.test",
 		"X-Headgate-Explain: {}", "X-Headgate-Sent: {}", "Upgrade: websocket", "X_Under: score", "Bad Header: x", ": empty",
+		"Expect: 100-continue",
 		"Cookie: " + strings.Repeat("c", 9000),
 	}
 )

@@ -207,7 +207,11 @@ func (g *gateway) send(ctx context.Context, r request) (answer, error) {
 		return a, err
 	}
 	go func() { _, _ = io.WriteString(conn, r.body) }() // a body that is refused may be cut off
-	res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: r.method})
+	answers := bufio.NewReader(conn)
+	res, err := http.ReadResponse(answers, &http.Request{Method: r.method})
+	for err == nil && res.StatusCode == http.StatusContinue {
+		res, err = http.ReadResponse(answers, &http.Request{Method: r.method})
+	}
 	if err != nil {
 		return a, err
 	}
