@@ -455,3 +455,24 @@ func TestAskApplied(t *testing.T) {
 		t.Errorf("a daemon that compares nothing: %v", err)
 	}
 }
+
+func TestRemovedSocketIsTold(t *testing.T) {
+	dir := t.TempDir()
+	socket, err := Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(SocketPath(dir)); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("PID %d runs, but somebody removed its admin socket", os.Getpid())
+	if _, err := Ask(t.Context(), dir); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), want) {
+		t.Errorf("Ask: %v, want %q", err, want)
+	}
+	if err := socket.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Ask(t.Context(), dir); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "it does not run") {
+		t.Errorf("Ask after the end: %v", err)
+	}
+}

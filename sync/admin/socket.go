@@ -72,12 +72,11 @@ func claim(runtimeDir, path string) (*os.File, error) {
 	}
 	fd := int(lock.Fd()) //nolint:gosec // a file descriptor fits
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder := make([]byte, 20)
-		n, _ := lock.ReadAt(holder, 0) // the PID is a courtesy
+		pid := noted(lock)
 		_ = lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%w: PID %s holds %s; stop it first, or give this one a runtimeDir of its own",
-				ErrRunning, strings.TrimSpace(string(holder[:n])), runtimeDir)
+				ErrRunning, pid, runtimeDir)
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -205,6 +204,26 @@ func AskExplain(ctx context.Context, runtimeDir string, question []byte) ([]byte
 	return body, nil
 }
 
+// noted gives the PID that the lock's holder wrote into it.
+func noted(lock *os.File) string {
+	text := make([]byte, 20)
+	n, _ := lock.ReadAt(text, 0) // the PID is a courtesy
+	return strings.TrimSpace(string(text[:n]))
+}
+
+// holder gives the PID of the daemon that holds the lock, or "" when none is known to.
+func holder(path string) string {
+	lock, err := os.Open(path) //nolint:gosec // the administrator's folder
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = lock.Close() }()                                                                  // which gives up the lock, too, if it was free
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) { //nolint:gosec // a file descriptor fits
+		return ""
+	}
+	return noted(lock)
+}
+
 func call(ctx context.Context, runtimeDir, method, what string, question io.Reader) (int, []byte, error) {
 	path := SocketPath(runtimeDir)
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
@@ -219,7 +238,7 @@ func call(ctx context.Context, runtimeDir, method, what string, question io.Read
 	}
 	res, err := client.Do(request)
 	if err != nil {
-		return 0, nil, fmt.Errorf("%w on %s: %s", ErrUnreachable, path, advice(err))
+		return 0, nil, fmt.Errorf("%w on %s: %s", ErrUnreachable, path, advice(err, path))
 	}
 	defer func() { _ = res.Body.Close() }() // read to its end
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes))
@@ -229,7 +248,11 @@ func call(ctx context.Context, runtimeDir, method, what string, question io.Read
 	return res.StatusCode, body, nil
 }
 
-func advice(err error) string {
+// advice says what to do when nobody answers on path.
+func advice(err error, path string) string {
+	if pid := holder(filepath.Join(filepath.Dir(path), "daemon.lock")); pid != "" && errors.Is(err, fs.ErrNotExist) {
+		return "PID " + pid + " runs, but somebody removed its admin socket: restart the daemon; traffic goes on meanwhile"
+	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return "permission denied: run this as root or as a member of the folder's group"
