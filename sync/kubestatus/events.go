@@ -90,7 +90,8 @@ func (n *notes) update(d *Desired, now time.Time) {
 		case present[key]:
 		case one.gone.IsZero():
 			one.gone = now
-			// It is over for the reader only if it was told and the object has no other of its kind.
+			// It is over for the reader only if it was told and the object has no other of its kind. One whose Event is
+			// being written at this moment is ended by tell.
 			if one.told > 0 && !still[noteKey{key.uid, key.reason, ""}] {
 				n.end(one)
 			}
@@ -99,6 +100,23 @@ func (n *notes) update(d *Desired, now time.Time) {
 		}
 	}
 	n.forgetEnds(d.Snapshot, now)
+}
+
+// tell notes that an Event tells of the note for the nth time. True means that there is something new to tell: the Problem
+// ended while its Event was being written.
+func (n *notes) tell(one *note, times int) bool {
+	first := one.told == 0
+	one.told = max(one.told, times)
+	if !first || one.kind != corev1.EventTypeWarning || one.gone.IsZero() {
+		return false
+	}
+	for key, other := range n.current {
+		if key.uid == one.key.uid && key.reason == one.key.reason && other.gone.IsZero() {
+			return false
+		}
+	}
+	n.end(one)
+	return true
 }
 
 // forgetEnds drops what is old, or of objects that are gone.
@@ -178,7 +196,9 @@ func (w *Writer) eventJob(one *note, times int) job {
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			one.told = max(one.told, times)
+			if w.notes.tell(one, times) {
+				w.signal()
+			}
 			return nil
 		},
 	}

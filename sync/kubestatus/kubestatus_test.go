@@ -166,6 +166,39 @@ func TestEventJobsFollowTransitions(t *testing.T) {
 	})
 }
 
+// TestAProblemThatEndsWhileItsEventIsWritten: readers have seen it begin, so they must see it end.
+func TestAProblemThatEndsWhileItsEventIsWritten(t *testing.T) {
+	n := newNotes()
+	there := Desired{Snapshot: &snapshot.Snapshot{Ingresses: []*snapshot.Ingress{ingress("a", "1", "1")}}}
+	gone := there
+	there.Problems = []build.Problem{problem("1", build.BackendNotFound, "no web")}
+	n.update(&there, time.Unix(1, 0))
+	var one *note
+	for _, one = range n.current {
+	}
+	n.update(&gone, time.Unix(2, 0))
+	if len(n.ends) != 0 {
+		t.Fatalf("the end of what nobody was told: %v", n.ends)
+	}
+	if !n.tell(one, 1) || len(n.ends) != 1 {
+		t.Fatalf("the Problem was told after it ended: ends %v, want one", n.ends)
+	}
+	if n.tell(one, 1) {
+		t.Error("the end is new a second time")
+	}
+
+	// Another Problem of the kind is still there: nothing is over.
+	n = newNotes()
+	there.Problems = append(there.Problems, problem("1", build.BackendNotFound, "no api"))
+	n.update(&there, time.Unix(1, 0))
+	one = n.current[noteKey{"1", build.BackendNotFound, "no web"}]
+	there.Problems = there.Problems[1:]
+	n.update(&there, time.Unix(2, 0))
+	if n.tell(one, 1) || len(n.ends) != 0 {
+		t.Errorf("ends %v while another Problem of the kind is there", n.ends)
+	}
+}
+
 func TestEventsFitTheAPI(t *testing.T) {
 	w := newWriter(t)
 	w.config.Identity = strings.Repeat("h", 300)
