@@ -9,6 +9,7 @@ package model
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -19,6 +20,10 @@ type Model struct {
 	Hosts        []*Host
 	Upstreams    []*Upstream
 	Certificates []*Certificate
+	// Identities are how the proxy shows itself to, and verifies, upstreams over TLS; profiles name them.
+	Identities []*Identity
+	// FastCGI are the parameter sets that profiles of protocol FastCGI name.
+	FastCGI []*FastCGI
 }
 
 // Settings hold for the whole proxy. They come from the administrator's configuration.
@@ -43,6 +48,14 @@ type Settings struct {
 	DefaultCertificate CertificateID
 	// DefaultProfile is the profile of routes that ask for nothing else; it is inlined.
 	DefaultProfile Profile
+	// RequestMetrics counts requests in the data plane, for which each one enters one more phase (log_by_lua).
+	RequestMetrics bool
+}
+
+// LogPhase tells whether the proxy must see the end of each request: to count it, or because an
+// upstream's balancing or health needs it. nginx.conf depends on it, so it changes rarely.
+func (m *Model) LogPhase() bool {
+	return m.Settings.RequestMetrics || slices.ContainsFunc(m.Upstreams, (*Upstream).SeesEnds)
 }
 
 // HSTS is the Strict-Transport-Security header of https answers (RFC 6797).
@@ -124,7 +137,11 @@ type Route struct {
 	// MaxBodyBytes caps the request body (413 above); 0 means no limit.
 	MaxBodyBytes int64
 	Profile      Profile
-	Source       Source
+	// CookiePath is the Path of a sticky cookie whose upstream names none (the path of the rule); "" means "/".
+	CookiePath string
+	// NoAccessLog leaves the requests of the route out of the access log.
+	NoAccessLog bool
+	Source      Source
 }
 
 // Source is what a route came from, for metrics, logs and explain.
@@ -147,9 +164,11 @@ type Timeouts struct {
 	Connect, Send, Read time.Duration
 }
 
-// Retry follows proxy_next_upstream for "error timeout".
+// Retry follows proxy_next_upstream; its conditions stand in the profile (RetryOn).
 type Retry struct {
 	Tries int // attempts in all, ≥ 1
+	// Total bounds the time in which further attempts begin (proxy_next_upstream_timeout); 0 is no bound.
+	Total time.Duration
 	// NonIdempotent allows a retry of POST, LOCK and PATCH after something was sent.
 	NonIdempotent bool
 }
@@ -179,31 +198,6 @@ type RewritePart struct {
 func (RedirectHTTPS) filter() {}
 func (RewritePath) filter()   {}
 
-// UpstreamID names an upstream: "namespace/service/port".
-type UpstreamID string
-
-// Algorithm is how a peer is picked.
-type Algorithm string
-
-// RoundRobin is smooth weighted round robin.
-const RoundRobin Algorithm = "round_robin"
-
-// Upstream is a set of peers that serve the same thing.
-type Upstream struct {
-	ID        UpstreamID
-	Algorithm Algorithm
-	Peers     []Peer // sorted by address; empty: 503
-}
-
-// Peer is one address of an upstream.
-type Peer struct {
-	Address netip.AddrPort
-	Weight  uint16 // ≥ 1
-	// Draining is an endpoint that is serving and terminating: it keeps sticky sessions and is used
-	// for new requests only when no other peer is left.
-	Draining bool
-}
-
 // CertificateID names a certificate: "namespace/secret".
 type CertificateID string
 
@@ -229,27 +223,3 @@ func (Secret) GoString() string { return "[redacted]" }
 
 // MarshalJSON implements json.Marshaler.
 func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"[redacted]"`), nil }
-
-// Profile is a combination of native nginx directives that Lua cannot set per request. Equal profiles
-// are one named location; its name is a hash of this content. The zero value of a field means nginx's
-// (or ingress-nginx's) default as documented beside it.
-type Profile struct {
-	Buffering         bool      // proxy_buffering; default off, as ingress-nginx
-	RequestUnbuffered bool      // proxy_request_buffering off; default on
-	BodyClass         BodyClass // cap of chunked bodies
-	// RetryNonIdempotent is Retry.NonIdempotent of the routes of this profile: nginx has it as a
-	// native condition only (proxy_next_upstream non_idempotent).
-	RetryNonIdempotent bool
-}
-
-// BodyClass is the native cap for request bodies of unknown length: the smallest class that is not
-// below Route.MaxBodyBytes.
-type BodyClass string
-
-// The body classes.
-const (
-	Body1M        BodyClass = ""
-	Body16M       BodyClass = "16m"
-	Body256M      BodyClass = "256m"
-	BodyUnlimited BodyClass = "unlimited"
-)

@@ -50,6 +50,9 @@ type Snapshot struct {
 	// Resolutions answers the ExternalNames that the last build asked for, sorted by name.
 	// A name that is missing has not been asked yet.
 	Resolutions []*Resolution
+	// Verdicts are those of the active health checks that the last build asked for, sorted by upstream and
+	// address. A peer without one is taken for well.
+	Verdicts []Verdict
 	// Faults are inputs that could not be read as objects at all, such as a broken YAML file.
 	Faults []Fault
 }
@@ -101,6 +104,10 @@ type Service struct {
 	ExternalName string       // set only for ServiceExternalName
 	ClusterIPs   []netip.Addr // empty for a headless service
 	Ports        []ServicePort
+	// ClientIP is the timeout of spec.sessionAffinity: ClientIP; 0 for None.
+	ClientIP time.Duration
+	// Annotations are those under "headgate.io/": how the service is balanced and checked.
+	Annotations map[string]string
 }
 
 // ServicePort is one entry of spec.ports. TargetName is set when targetPort is a name, otherwise
@@ -166,6 +173,13 @@ type Resolution struct {
 	Name      string
 	Addresses []netip.Addr
 	Err       string
+}
+
+// Verdict is what the active health check says of one peer of an upstream.
+type Verdict struct {
+	Upstream string // model.UpstreamID
+	Address  netip.AddrPort
+	Down     bool
 }
 
 // Fault is an input that is not an object, or not a good one: it costs itself only.
