@@ -20,7 +20,8 @@ GOTEST := go test -race -shuffle=on
 FAST_PACKAGES = $$(go list ./... | grep -vE '^headgate/test/' ) ./test/arch/...
 
 .PHONY: help run build test test-chaos-long check lint unit arch lua-lint lua-test shell-lint generate \
-	generate-check vulncheck tidy-check testcluster deps clean fuzz bench-cpu bench-propagation
+	generate-check vulncheck tidy-check testcluster deps clean fuzz bench-cpu bench-propagation \
+	bench-churn bench-rollout bench-restart bench-scale
 
 help: ## print this list
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +95,30 @@ bench-propagation: ## measure how fast a change in a real API server is served (
 	@$(MAKE) build testcluster
 	$(PLAIN) go build -o bin/bench-propagation ./bench/propagation
 	@bin/bench-propagation
+
+bench-churn: ## measure what clients notice while endpoints come and go (root; QUICK=1: short)
+	@scripts/install-deps.sh test
+	@$(MAKE) build testcluster
+	$(PLAIN) go build -o bin/bench-churn ./bench/churn
+	@bin/bench-churn
+
+bench-rollout: ## measure failed requests during rollouts of a Deployment (root; QUICK=1: short)
+	@scripts/install-deps.sh test
+	@$(MAKE) build testcluster
+	$(PLAIN) go build -o bin/bench-rollout ./bench/rollout
+	@bin/bench-rollout
+
+bench-restart: ## measure what clients notice of restarts and reloads (root; QUICK=1: short)
+	@scripts/install-deps.sh test
+	@$(MAKE) build
+	$(PLAIN) go build -o bin/bench-restart ./bench/restart
+	@bin/bench-restart
+
+bench-scale: ## measure memory and times up to 50,000 routes (root; QUICK=1: short)
+	@scripts/install-deps.sh test
+	@$(MAKE) build testcluster
+	$(PLAIN) go build -o bin/bench-scale ./bench/scale
+	@bin/bench-scale
 
 deps: ## install the Debian packages of `make run` and `make test`
 	@scripts/install-deps.sh test

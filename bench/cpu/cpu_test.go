@@ -83,7 +83,7 @@ func TestResultKeys(t *testing.T) {
 	if err := figure.Result(&b, result{Static1: &figure.Spread{Min: 1, Median: 2, Max: 3}}); err != nil {
 		t.Fatal(err)
 	}
-	const want = `RESULT {"static_1":{"min":1,"median":2,"max":3},"static_1000":null,"static_10000":null,"haproxy_1":null,"metrics_1":null,"upstreams_250":null,"tls_handshake":null}` + "\n"
+	const want = `RESULT {"static_1":{"min":1,"median":2,"max":3},"static_1000":null,"static_10000":null,"haproxy_1":null,"metrics_1":null,"upstreams_250":null,"tls_handshake":null,"tls_keepalive":null,"http2":null,"latency_1":null}` + "\n"
 	if b.String() != want {
 		t.Errorf("got %swant %s", b.String(), want)
 	}
@@ -98,7 +98,7 @@ func TestScenariosHaveTheirKeys(t *testing.T) {
 	for _, s := range list {
 		keys = append(keys, s.key)
 	}
-	if want := []string{"", "static_1", "haproxy_1", "static_1000", "static_10000", "upstreams_250", "tls_handshake"}; !slices.Equal(keys, want) {
+	if want := []string{"", "static_1", "metrics_1", "haproxy_1", "static_1000", "static_10000", "upstreams_250", "tls_keepalive", "http2", "tls_handshake"}; !slices.Equal(keys, want) {
 		t.Errorf("scenarios %q, want %q", keys, want)
 	}
 }

@@ -55,7 +55,7 @@ func requests(ctx context.Context, s *stage.Stage, a side, d time.Duration) (loa
 		return load{}, fmt.Errorf("write the script of wrk: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, "wrk", "-t", "1", "-c", strconv.Itoa(a.plan.connections), "-d", fmt.Sprintf("%ds", int(d.Seconds())), //nolint:gosec // our own arguments
-		"-s", script, "http://"+a.address+"/")
+		"-s", script, a.scheme()+"://"+a.address+"/")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if err != nil {

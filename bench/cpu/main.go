@@ -10,23 +10,12 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"headgate/bench/stage"
 )
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM) //nolint:forbidigo // main makes the one
-	code := execute(ctx, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code) //nolint:forbidigo // main exits
-}
 
 // plan is how much is measured.
 type plan struct {
@@ -39,59 +28,39 @@ type plan struct {
 	connections int
 	pair        time.Duration // whole seconds
 	warm        time.Duration // whole seconds, before the first pair
+	fixed       time.Duration // at a fixed rate, after the pairs
 }
 
-func execute(ctx context.Context, out, errOut io.Writer) int {
-	p := plan{connections: 64, pairs: 21, pair: 3 * time.Second, warm: 3 * time.Second}
+func main() {
+	p := plan{connections: 64, pairs: 21, pair: 3 * time.Second, warm: 3 * time.Second, fixed: 30 * time.Second}
 	if stage.Quick() {
-		p.pairs, p.pair, p.warm = 3, time.Second, time.Second
+		p.pairs, p.pair, p.warm, p.fixed = 2, time.Second, time.Second, 4*time.Second
 	}
-	flags := flag.NewFlagSet("bench-cpu", flag.ContinueOnError)
-	flags.SetOutput(errOut)
-	flags.StringVar(&p.binary, "headgate", "bin/headgate", "the `binary` to measure")
-	flags.StringVar(&p.only, "only", "", "run one scenario, by its `key` in RESULT")
-	flags.IntVar(&p.pairs, "pairs", p.pairs, "pairs of each scenario")
-	flags.IntVar(&p.connections, "connections", p.connections, "connections of one side")
-	if err := flags.Parse(os.Args[1:]); err != nil {
-		return 2
-	}
-	code, err := 0, error(nil)
-	if stage.Isolated() {
-		err = run(ctx, p, out)
-	} else {
-		code, err = stage.Isolate(ctx, stage.LastCoreApart)
-	}
-	if err != nil {
-		_, _ = fmt.Fprintln(errOut, "bench-cpu:", err) // nobody is left to tell
-		return 1
-	}
-	return code
-}
-
-func run(ctx context.Context, p plan, out io.Writer) (err error) {
-	s, err := stage.New()
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closeErr := s.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	if p.binary, err = filepath.Abs(p.binary); err != nil {
-		return fmt.Errorf("find headgate: %w", err)
-	}
-	if err := startBackend(ctx, s); err != nil {
-		return err
-	}
-	matches, err := setUp(ctx, s, p)
-	if err != nil {
-		return err
-	}
-	if err := play(ctx, p, matches); err != nil {
-		return err
-	}
-	return report(ctx, out, p, matches)
+	os.Exit(stage.Program{ //nolint:forbidigo // main exits
+		Name: "bench-cpu", Division: stage.LastCoreApart, Binaries: []stage.Binary{stage.Headgate(&p.binary)},
+		Flags: func(flags *flag.FlagSet) {
+			flags.StringVar(&p.only, "only", "", "run one scenario, by its `key` in RESULT")
+			flags.IntVar(&p.pairs, "pairs", p.pairs, "pairs of each scenario")
+			flags.IntVar(&p.connections, "connections", p.connections, "connections of one side")
+		},
+		Run: func(ctx context.Context, s *stage.Stage, out io.Writer) error {
+			if err := startBackend(ctx, s); err != nil {
+				return err
+			}
+			matches, err := setUp(ctx, s, p)
+			if err != nil {
+				return err
+			}
+			if err := play(ctx, p, matches); err != nil {
+				return err
+			}
+			l, err := atFixedRate(ctx, matches, "metrics_1", p.fixed)
+			if err != nil {
+				return err
+			}
+			return report(ctx, out, p, matches, l)
+		},
+	}.Main())
 }
 
 // play runs the pairs: all scenarios take turns, so that a slow drift of the machine meets each of them.

@@ -30,6 +30,13 @@ type side struct {
 	plan    plan
 }
 
+func (a side) scheme() string {
+	if a.site.tls != nil {
+		return "https"
+	}
+	return "http"
+}
+
 // worker gives the process that does the work. It is asked before and after each load: a worker that was
 // replaced meanwhile spoils the sample.
 type worker func(context.Context) (int, error)

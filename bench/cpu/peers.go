@@ -187,8 +187,30 @@ func static(ctx context.Context, s *stage.Stage, a side) (worker, error) {
 	return startNginx(ctx, s, a.name, fmt.Sprintf(staticConf, extra+a.site.nginxServers(listen)), a.address)
 }
 
-// headgate starts the product with a folder of manifests.
+// flavour is how headgate is configured.
+type flavour string
+
+const (
+	// plain counts no requests and ejects no peers: what static nginx does.
+	plain flavour = "without metrics and passive health"
+	// packaged is the default of the package.
+	packaged flavour = "with metrics and passive health"
+)
+
+func (f flavour) watched() bool { return f == packaged }
+
+// headgate starts the product, without what static nginx does not do either.
 func headgate(ctx context.Context, s *stage.Stage, a side) (worker, error) {
+	return product(ctx, s, a, plain)
+}
+
+// headgatePackaged starts the product as it is installed.
+func headgatePackaged(ctx context.Context, s *stage.Stage, a side) (worker, error) {
+	return product(ctx, s, a, packaged)
+}
+
+// product starts headgate with a folder of manifests.
+func product(ctx context.Context, s *stage.Stage, a side, p flavour) (worker, error) {
 	folder, err := s.Folder(a.name + "-manifests")
 	if err != nil {
 		return nil, err
@@ -205,9 +227,12 @@ func headgate(ctx context.Context, s *stage.Stage, a side) (worker, error) {
 	if a.site.tls != nil {
 		http, https = https, http
 	}
-	g, err := edge.Start(ctx, s, edge.Config{
-		Name: a.name, Binary: a.plan.binary, Manifests: folder, HTTP: http, HTTPS: https, Workers: 1,
-	}, func(status admin.Status) error {
+	config := edge.Config{Name: a.name, Binary: a.plan.binary, Manifests: folder, HTTP: http, HTTPS: https, Workers: 1}
+	if !p.watched() {
+		config.MetricsOfRequests = edge.Off
+		config.More = []string{"upstreams: {eject: false}"}
+	}
+	g, err := edge.Start(ctx, s, config, func(status admin.Status) error {
 		if status.Counts.Hosts != a.site.hosts || len(status.Problems) > 0 {
 			return fmt.Errorf("%d of %d hosts, problems: %v", status.Counts.Hosts, a.site.hosts, status.Problems)
 		}
@@ -220,8 +245,8 @@ func headgate(ctx context.Context, s *stage.Stage, a side) (worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if strings.Contains(conf, "log_by_lua") {
-		return nil, errors.New("headgate's nginx.conf has a log_by_lua now: teach bench/cpu to turn metrics off for static_1 and on for metrics_1")
+	if strings.Contains(conf, "log_by_lua") != p.watched() {
+		return nil, fmt.Errorf("headgate %s, but that nginx.conf has log_by_lua is %t", p, !p.watched())
 	}
 	return func(ctx context.Context) (int, error) { return only(g.Workers(ctx)) }, nil
 }

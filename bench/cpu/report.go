@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os/exec"
-	"strings"
 	"time"
 
 	"headgate/bench/figure"
@@ -21,30 +19,38 @@ type result struct {
 	Metrics1     *figure.Spread `json:"metrics_1"`
 	Upstreams250 *figure.Spread `json:"upstreams_250"`
 	TLSHandshake *figure.Spread `json:"tls_handshake"`
+	TLSKeepalive *figure.Spread `json:"tls_keepalive"`
+	HTTP2        *figure.Spread `json:"http2"`
+	Latency      *latencyRatios `json:"latency_1"`
+}
+
+// latencyRatios are those of headgate to static nginx at a fixed rate.
+type latencyRatios struct {
+	P50  float64 `json:"p50"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
 }
 
 // budgets are DESIGN's upper limits of the median.
 func budgets() map[string]float64 {
 	return map[string]float64{
-		"static_1": 1.15, "static_1000": 0.96, "static_10000": 1.00, "upstreams_250": 1.00,
+		"static_1": 1.15, "metrics_1": 1.20, "static_1000": 0.96, "static_10000": 1.00, "upstreams_250": 1.00,
 		"tls_handshake": 1 / 0.94, // ≥ 0.94 of the handshakes a core
 	}
 }
 
-func report(ctx context.Context, out io.Writer, p plan, matches []*match) error {
+func report(ctx context.Context, out io.Writer, p plan, matches []*match, l *latency) error {
 	heading := figure.Heading{
-		Command: "make bench-cpu", Machine: stage.Machine(), Versions: versions(ctx, p.binary),
-		Notes: notes(p),
-	}
-	if stage.Quick() {
-		heading.Command += " QUICK=1"
+		Command: stage.Command("bench-cpu"), Machine: stage.Machine(),
+		Versions: stage.Versions(ctx, []string{p.binary, "version"}, []string{"nginx", "-v"}, []string{"haproxy", "-v"}),
+		Notes:    notes(p),
 	}
 	var table figure.Table
 	table.Row("what", "ratio min", "median", "max", "budget", "static µs", "its µs", "static p50/p99 ms", "its p50/p99 ms")
 	r := result{}
 	fields := map[string]**figure.Spread{
-		"static_1": &r.Static1, "static_1000": &r.Static1000, "static_10000": &r.Static10000, "haproxy_1": &r.HAProxy1,
-		"upstreams_250": &r.Upstreams250, "tls_handshake": &r.TLSHandshake,
+		"static_1": &r.Static1, "static_1000": &r.Static1000, "static_10000": &r.Static10000, "haproxy_1": &r.HAProxy1, "metrics_1": &r.Metrics1,
+		"upstreams_250": &r.Upstreams250, "tls_handshake": &r.TLSHandshake, "tls_keepalive": &r.TLSKeepalive, "http2": &r.HTTP2,
 	}
 	for _, m := range matches {
 		spread := ratios(m.samples).Rounded(3)
@@ -53,17 +59,41 @@ func report(ctx context.Context, out io.Writer, p plan, matches []*match) error 
 		}
 		table.Row(row(m, spread)...)
 	}
-	table.Row("headgate, 1 host, metrics and passive health on", "–", "–", "–", "1.200", "not measured: headgate has neither yet; metrics_1 is null")
 	if err := heading.Write(out); err != nil {
 		return err
 	}
 	if err := table.Write(out); err != nil {
 		return err
 	}
+	if l != nil {
+		r.Latency = &latencyRatios{}
+		if err := reportLatency(out, l, r.Latency); err != nil {
+			return err
+		}
+	}
 	if _, err := fmt.Fprintln(out); err != nil {
 		return err //nolint:wrapcheck // the writer's own words
 	}
 	return figure.Result(out, r)
+}
+
+// reportLatency prints the percentiles of both sides at a fixed rate.
+func reportLatency(out io.Writer, l *latency, into *latencyRatios) error {
+	var table figure.Table
+	table.Row(fmt.Sprintf("latency at %d requests a second on each side, from when a request was due", fixedRate), "static ms", "its ms", "ratio")
+	for _, p := range []struct {
+		name string
+		q    float64
+		into *float64
+	}{{"p50", 0.5, &into.P50}, {"p99", 0.99, &into.P99}, {"p99.9", 0.999, &into.P999}} {
+		base, candidate, ratio := l.at(p.q)
+		*p.into = figure.Round(ratio, 2)
+		table.Row(l.match.what+", "+p.name, fmt.Sprint(figure.Milliseconds(base)), fmt.Sprint(figure.Milliseconds(candidate)), fmt.Sprint(*p.into))
+	}
+	if _, err := fmt.Fprintln(out); err != nil {
+		return err //nolint:wrapcheck // the writer's own words
+	}
+	return table.Write(out)
 }
 
 func notes(p plan) []string {
@@ -118,17 +148,4 @@ func median(samples []sample, f func(sample) time.Duration) time.Duration {
 		values[i] = f(s)
 	}
 	return figure.Percentile(values, 0.5)
-}
-
-// versions asks each program for its own; one that does not answer is "unknown".
-func versions(ctx context.Context, binary string) string {
-	var list []string
-	for _, argv := range [][]string{{binary, "version"}, {"nginx", "-v"}, {"haproxy", "-v"}} {
-		first := "unknown"
-		if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err == nil { //nolint:gosec // our own list
-			first, _, _ = strings.Cut(strings.TrimPrefix(string(out), "nginx version: "), "\n")
-		}
-		list = append(list, strings.TrimSpace(first))
-	}
-	return strings.Join(list, ", ")
 }

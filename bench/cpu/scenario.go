@@ -10,22 +10,26 @@ import (
 // firstPort is that of the first side; each has one of its own.
 const firstPort = 8000
 
-// scenarios are the rows of the table. metrics_1 is not among them: headgate has neither metrics of its data
-// plane nor passive health yet.
+// scenarios are the rows of the table.
 func scenarios() ([]scenario, error) {
 	id, err := newIdentity(site{}.host(0))
 	if err != nil {
 		return nil, err
 	}
 	one := func(hosts int) site { return site{hosts: hosts, upstreams: 1, peers: 1} }
+	secure := one(1)
+	secure.tls = id
 	return []scenario{
 		{"", "control: static nginx against a copy of itself", one(1), static, static, requests},
 		{"static_1", "headgate, 1 host", one(1), static, headgate, requests},
+		{"metrics_1", "headgate, 1 host, metrics and passive health on (the packaged default)", one(1), static, headgatePackaged, requests},
 		{"haproxy_1", "HAProxy, 1 host", one(1), static, haproxy, requests},
 		{"static_1000", "headgate, 1,000 hosts", one(1000), static, headgate, requests},
 		{"static_10000", "headgate, 10,000 hosts", one(10000), static, headgate, requests},
 		{"upstreams_250", "headgate, 1,000 endpoints in 250 upstreams", site{hosts: 250, upstreams: 250, peers: 4}, static, headgate, requests},
-		{"tls_handshake", "headgate, TLS handshakes", site{hosts: 1, upstreams: 1, peers: 1, tls: id}, static, headgate, handshakes},
+		{"tls_keepalive", "headgate, https over kept connections", secure, static, headgate, requests},
+		{"http2", "headgate, HTTP/2 over kept connections", secure, static, headgate, http2Requests},
+		{"tls_handshake", "headgate, TLS handshakes", secure, static, headgate, handshakes},
 	}, nil
 }
 

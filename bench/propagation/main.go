@@ -10,22 +10,11 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 
 	"headgate/bench/stage"
 )
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM) //nolint:forbidigo // main makes the one
-	code := execute(ctx, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code) //nolint:forbidigo // main exits
-}
 
 // plan is how much is measured.
 type plan struct {
@@ -35,50 +24,23 @@ type plan struct {
 	seed                  uint64
 }
 
-func execute(ctx context.Context, out, errOut io.Writer) int {
+func main() {
 	p := plan{events: 300, sizes: []int{3000, 10000}, seed: 1}
 	if stage.Quick() {
 		p.events = 40
 	}
-	flags := flag.NewFlagSet("bench-propagation", flag.ContinueOnError)
-	flags.SetOutput(errOut)
-	flags.StringVar(&p.headgate, "headgate", "bin/headgate", "the `binary` to measure")
-	flags.StringVar(&p.testcluster, "testcluster", "bin/testcluster", "the `binary` of the API server")
-	flags.IntVar(&p.events, "events", p.events, "events of each kind at each size")
-	if err := flags.Parse(os.Args[1:]); err != nil {
-		return 2
-	}
-	code, err := 0, error(nil)
-	if stage.Isolated() {
-		err = run(ctx, p, out)
-	} else {
-		code, err = stage.Isolate(ctx, stage.AllShared)
-	}
-	if err != nil {
-		_, _ = fmt.Fprintln(errOut, "bench-propagation:", err) // nobody is left to tell
-		return 1
-	}
-	return code
-}
-
-func run(ctx context.Context, p plan, out io.Writer) (err error) {
-	for _, binary := range []*string{&p.headgate, &p.testcluster} {
-		if *binary, err = filepath.Abs(*binary); err != nil {
-			return fmt.Errorf("find a binary: %w", err)
-		}
-	}
-	s, err := stage.New()
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closeErr := s.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	measured, err := measure(ctx, s, p)
-	if err != nil {
-		return err
-	}
-	return report(ctx, out, p, measured)
+	os.Exit(stage.Program{ //nolint:forbidigo // main exits
+		Name: "bench-propagation", Division: stage.AllShared,
+		Binaries: []stage.Binary{stage.Headgate(&p.headgate), stage.Testcluster(&p.testcluster)},
+		Flags: func(flags *flag.FlagSet) {
+			flags.IntVar(&p.events, "events", p.events, "events of each kind at each size")
+		},
+		Run: func(ctx context.Context, s *stage.Stage, out io.Writer) error {
+			measured, err := measure(ctx, s, p)
+			if err != nil {
+				return err
+			}
+			return report(ctx, out, p, measured)
+		},
+	}.Main())
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"headgate/bench/cluster"
 	"headgate/bench/edge"
 	"headgate/bench/stage"
 	"headgate/sync/admin"
@@ -51,7 +52,7 @@ func (f figures) errors() int { return f.endpoint.errors + f.ingress.errors + in
 // bed is everything that runs.
 type bed struct {
 	plan    plan
-	cluster *cluster
+	cluster *bedOfRoutes
 	gateway *edge.Gateway
 	probes  []*probe
 	random  *rand.Rand
@@ -63,7 +64,7 @@ func measure(ctx context.Context, s *stage.Stage, p plan) ([]figures, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	g, backends := errgroup.WithContext(ctx)
 	defer func() { cancel(); _ = g.Wait() }() // they end with ctx and have nothing to say
-	if err := serveBackends(backends, g); err != nil {
+	if err := cluster.ServeBackends(backends, g); err != nil {
 		return nil, err
 	}
 	b, err := setUp(ctx, s, p)
@@ -92,7 +93,7 @@ func setUp(ctx context.Context, s *stage.Stage, p plan) (*bed, error) {
 	}
 	workers := runtime.NumCPU()
 	g, err := edge.Start(ctx, s, edge.Config{
-		Name: "edge", Binary: p.headgate, Kubeconfig: c.kubeconfig, HTTP: address, HTTPS: "127.0.0.1:8443", Workers: workers,
+		Name: "edge", Binary: p.headgate, Kubeconfig: c.Kubeconfig, HTTP: address, HTTPS: "127.0.0.1:8443", Workers: workers,
 	}, holds(p.sizes[0]))
 	if err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func setUp(ctx context.Context, s *stage.Stage, p plan) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bed{plan: p, cluster: c, gateway: g, probes: probes, at: peerA, random: rand.New(rand.NewPCG(p.seed, 0))}, nil //nolint:gosec // lengths of gaps
+	return &bed{plan: p, cluster: c, gateway: g, probes: probes, at: c.peerA, random: rand.New(rand.NewPCG(p.seed, 0))}, nil //nolint:gosec // lengths of gaps
 }
 
 // holds is satisfied when exactly that many routes are served without a problem.
@@ -218,13 +219,13 @@ type event struct {
 
 // endpoint moves the probed service to its other peer.
 func (b *bed) endpoint(ctx context.Context) (event, error) {
-	from, to := peerA, peerB
-	if b.at == peerB {
+	from, to := b.cluster.peerA, b.cluster.peerB
+	if b.at == to {
 		from, to = to, from
 	}
 	b.at = to
 	return b.change(ctx, "h0.test",
-		func(ctx context.Context) error { return b.cluster.point(ctx, to) },
+		func(ctx context.Context) error { return b.cluster.Point(ctx, probed, to) },
 		func(a answer) bool { return a == answer{http.StatusOK, from} },
 		func(a answer) bool { return a == answer{http.StatusOK, to} })
 }
@@ -234,7 +235,7 @@ func (b *bed) ingress(ctx context.Context) (event, error) {
 	name := fmt.Sprintf("new-%d", b.names)
 	b.names++
 	return b.change(ctx, name+".test",
-		func(ctx context.Context) error { return b.cluster.create(ctx, ingress(name, probed, "/")) },
+		func(ctx context.Context) error { return b.cluster.Create(ctx, cluster.Ingress(name, probed, "/")) },
 		func(a answer) bool { return a.status == http.StatusNotFound },
 		func(a answer) bool { return a == answer{http.StatusOK, b.at} })
 }
@@ -261,13 +262,11 @@ func (b *bed) change(ctx context.Context, host string, write func(context.Contex
 
 // clear takes the new Ingresses away.
 func (b *bed) clear(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(writers)
-	for ; b.names > 0; b.names-- {
-		name := fmt.Sprintf("new-%d", b.names-1)
-		g.Go(func() error { return b.cluster.remove(ctx, name) })
-	}
-	return g.Wait() //nolint:wrapcheck // remove did
+	names := b.names
+	b.names = 0
+	return cluster.Each(ctx, names, func(ctx context.Context, i int) error { //nolint:wrapcheck // Remove did
+		return b.cluster.Remove(ctx, fmt.Sprintf("new-%d", i))
+	})
 }
 
 // steadyTraffic asks for a host that is always served, until stop is called; every answer but 200 is a failure.

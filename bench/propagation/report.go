@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os/exec"
-	"strings"
 	"time"
 
+	"headgate/bench/cluster"
 	"headgate/bench/figure"
 	"headgate/bench/stage"
 )
@@ -38,15 +37,11 @@ type budget struct {
 }
 
 func report(ctx context.Context, out io.Writer, p plan, all []figures) error {
-	command := "make bench-propagation"
-	if stage.Quick() {
-		command += " QUICK=1"
-	}
 	heading := figure.Heading{
-		Command: command, Machine: stage.Machine(), Versions: versions(ctx, p.headgate),
+		Command: stage.Command("bench-propagation"), Machine: stage.Machine(), Versions: stage.Versions(ctx, []string{p.headgate, "version"}, []string{"nginx", "-v"}),
 		Notes: []string{
 			"from before the write to a real kube-apiserver (with etcd, on this machine) until the last worker served it, asked every ms",
-			fmt.Sprintf("%d events of each kind, one at a time; Ingresses of one host with %d paths, %d services with %d endpoints", p.events, pathsPerIngress, services, servicePeers),
+			fmt.Sprintf("%d events of each kind, one at a time; Ingresses of one host with %d paths, %d services with %d endpoints", p.events, cluster.PathsPerIngress, services, servicePeers),
 			"errors: events that were not served or answered wrongly, and failures of steady requests beside them",
 		},
 	}
@@ -95,17 +90,4 @@ func row(routes int, kind string, s series, b budget) []string {
 		fmt.Sprint(routes), kind, number(figure.Milliseconds(figure.Percentile(s.served, 0))), number(p.P50), number(p.P99),
 		number(figure.Milliseconds(figure.Percentile(s.served, 1))), limit, number(of(s.api).P50), fmt.Sprint(len(s.served) + s.errors), fmt.Sprint(s.errors),
 	}
-}
-
-// versions asks each program for its own; one that does not answer is "unknown".
-func versions(ctx context.Context, headgate string) string {
-	var list []string
-	for _, argv := range [][]string{{headgate, "version"}, {"nginx", "-v"}} {
-		first := "unknown"
-		if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err == nil { //nolint:gosec // our own list
-			first, _, _ = strings.Cut(strings.TrimPrefix(string(out), "nginx version: "), "\n")
-		}
-		list = append(list, strings.TrimSpace(first))
-	}
-	return strings.Join(list, ", ")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,6 +97,21 @@ func (s *Stage) Start(ctx context.Context, name string, leaves func() []int, arg
 	}()
 	s.processes = append(s.processes, p)
 	return p, nil
+}
+
+// Kill sends a signal and waits until the process has ended; another one may then be started in its place.
+func (p *Process) Kill(ctx context.Context, sig syscall.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("signal %s: %w", p.name, err)
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err() //nolint:wrapcheck // Ctrl-C
+	case <-time.After(exitTimeout):
+		return fmt.Errorf("%s did not end within %s of %s", p.name, exitTimeout, sig)
+	}
 }
 
 // PID is the process ID.
@@ -196,4 +212,27 @@ func CPU(pid int) (time.Duration, error) {
 		return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
 	}
 	return time.Duration(ns), nil
+}
+
+// Wait waits, and gives the error of ctx when it ends first.
+func Wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err() //nolint:wrapcheck // Ctrl-C
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Listens is a condition for Await: somebody accepts connections at a TCP address.
+func Listens(address string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return fmt.Errorf("dial: %w", err)
+		}
+		return conn.Close() //nolint:wrapcheck // never fails on loopback
+	}
 }

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"headgate/bench/cluster"
+	"headgate/bench/edge"
+	"headgate/bench/load"
+	"headgate/bench/stage"
+	"headgate/sync/admin"
+)
+
+const (
+	gatewayAddress = "127.0.0.1:8000"
+	nginxAddress   = "127.0.0.1:8001"
+	// The churning service has few or many of the first endpoints.
+	few, many = 5, 7
+	// servicePeers are the endpoints of each other service; it changes between two such sets.
+	servicePeers = 4
+	churning     = "churning"
+	growEvery    = time.Second
+	changeEvery  = 50 * time.Millisecond
+	// rest lets go of what a stretch left behind.
+	rest = 500 * time.Millisecond
+)
+
+// change is one of the two that a churning stretch consists of.
+type change string
+
+const (
+	resize  change = "resize"   // the churning service gets few or many endpoints
+	moveOne change = "move one" // one of the other services gets its other endpoints
+)
+
+// figures are what was measured.
+type figures struct {
+	headgate, nginx rival
+	changes         int    // at headgate
+	stale           int    // requests to an endpoint after the gateway acknowledged that it had gone
+	staleFirst      string // the first of them
+	reloads         uint64
+}
+
+// rival is one proxy.
+type rival struct{ quiet, churn load.Segment }
+
+// bed is everything that runs.
+type bed struct {
+	plan    plan
+	cluster *cluster.Cluster
+	gateway *edge.Gateway
+	nginx   *nginx
+	random  *rand.Rand
+	watch   *watch
+	size    int    // endpoints of the churning service
+	moved   []bool // which of its two sets each other service has
+	changes int
+}
+
+func measure(ctx context.Context, s *stage.Stage, p plan) (figures, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	g, backends := errgroup.WithContext(ctx)
+	defer func() { cancel(); _ = g.Wait() }() // they end with ctx and have nothing to say
+	if err := cluster.ServeBackends(backends, g); err != nil {
+		return figures{}, err //nolint:wrapcheck // it says what it did
+	}
+	b, err := setUp(ctx, s, p)
+	if err != nil {
+		return figures{}, err
+	}
+	before, err := b.gateway.Status(ctx)
+	if err != nil {
+		return figures{}, err
+	}
+	f := figures{}
+	for range p.rounds {
+		if err := b.round(ctx, &f); err != nil {
+			return figures{}, err
+		}
+	}
+	after, err := b.gateway.Status(ctx)
+	if err != nil {
+		return figures{}, err
+	}
+	f.changes, f.reloads = b.changes, edge.Reloads(after)-edge.Reloads(before)
+	f.stale, f.staleFirst = b.watch.found()
+	return f, nil
+}
+
+func setUp(ctx context.Context, s *stage.Stage, p plan) (*bed, error) {
+	c, err := cluster.Start(ctx, s, cluster.Config{Binary: p.testcluster, Behind: true})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says what it did
+	}
+	b := &bed{
+		plan: p, cluster: c, size: many, moved: make([]bool, p.upstreams), watch: newWatch(many),
+		random: rand.New(rand.NewPCG(p.seed, 0)), //nolint:gosec // which service changes
+	}
+	err = cluster.Each(ctx, p.upstreams, func(ctx context.Context, i int) error {
+		if err := c.Service(ctx, name(i), b.peers(i)...); err != nil {
+			return err //nolint:wrapcheck // it says what it made
+		}
+		return c.Create(ctx, cluster.Ingress(name(i), name(i), "/")) //nolint:wrapcheck // likewise
+	})
+	if err != nil {
+		return nil, fmt.Errorf("fill the cluster: %w", err)
+	}
+	if err := c.Service(ctx, churning, churners(many)...); err != nil {
+		return nil, err //nolint:wrapcheck // it says what it made
+	}
+	if err := c.Create(ctx, cluster.Ingress(churning, churning, "/")); err != nil {
+		return nil, err //nolint:wrapcheck // it says what it made
+	}
+	b.gateway, err = edge.Start(ctx, s, edge.Config{
+		Name: "edge", Binary: p.headgate, Kubeconfig: c.Kubeconfig, HTTP: gatewayAddress, HTTPS: "127.0.0.1:8443", Workers: runtime.NumCPU(),
+	}, func(status admin.Status) error {
+		if status.Counts.Routes != p.upstreams+1 || len(status.Problems) > 0 {
+			return fmt.Errorf("%d routes, %d problems", status.Counts.Routes, len(status.Problems))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says what it did
+	}
+	b.nginx, err = startNginx(ctx, s, b)
+	return b, err
+}
+
+func name(i int) string { return fmt.Sprintf("s%d", i) }
+
+// churners are the first n endpoints, which only the churning service has.
+func churners(n int) []string {
+	var list []string
+	for i := range n {
+		list = append(list, cluster.Peer(i))
+	}
+	return list
+}
+
+// peers are the endpoints of another service: one of two sets.
+func (b *bed) peers(i int) []string {
+	from := 2500 + 2*servicePeers*i
+	if b.moved[i] {
+		from += servicePeers
+	}
+	var list []string
+	for p := range servicePeers {
+		list = append(list, cluster.Peer(from+p))
+	}
+	return list
+}
+
+// host is that of the n-th request: every other one goes to the churning service.
+func (b *bed) host(n int64) string {
+	if n%2 == 0 {
+		return churning + ".test"
+	}
+	return name(int(n/2)%b.plan.upstreams) + ".test"
+}
+
+// round is one stretch of each kind; that they take turns lets noise of the machine meet all of them.
+func (b *bed) round(ctx context.Context, f *figures) error {
+	g := load.Start(ctx, load.Config{Address: gatewayAddress, Rate: b.plan.rate, Host: b.host, Heard: b.watch.heard})
+	err := b.stretches(ctx, g, &f.headgate, b.changeCluster)
+	g.Stop()
+	if err != nil {
+		return err
+	}
+	g = load.Start(ctx, load.Config{Address: nginxAddress, Rate: b.plan.rate, Host: b.host})
+	err = b.stretches(ctx, g, &f.nginx, b.nginx.change)
+	g.Stop()
+	return err
+}
+
+func (b *bed) stretches(ctx context.Context, g *load.Generator, into *rival, play func(context.Context, change) error) error {
+	if err := stage.Wait(ctx, rest); err != nil {
+		return err //nolint:wrapcheck // Ctrl-C
+	}
+	g.Cut()
+	if err := stage.Wait(ctx, b.plan.stretch); err != nil {
+		return err //nolint:wrapcheck // Ctrl-C
+	}
+	into.quiet.Add(g.Cut())
+	err := b.churn(ctx, play)
+	into.churn.Add(g.Cut())
+	return err
+}
+
+// churn makes changes at their pace for one stretch.
+func (b *bed) churn(ctx context.Context, play func(context.Context, change) error) error {
+	start := time.Now()
+	for n := 0; ; n++ {
+		due := start.Add(time.Duration(n) * changeEvery)
+		if due.Sub(start) >= b.plan.stretch {
+			return nil
+		}
+		if err := stage.Wait(ctx, time.Until(due)); err != nil {
+			return err //nolint:wrapcheck // Ctrl-C
+		}
+		what := moveOne
+		if n%int(growEvery/changeEvery) == 0 {
+			what = resize
+		}
+		if err := play(ctx, what); err != nil {
+			return err
+		}
+	}
+}
+
+// changeCluster changes one of the many services, or the churning one.
+func (b *bed) changeCluster(ctx context.Context, what change) error {
+	b.changes++
+	if what == moveOne {
+		i := b.random.IntN(b.plan.upstreams)
+		b.moved[i] = !b.moved[i]
+		return b.cluster.Point(ctx, name(i), b.peers(i)...) //nolint:wrapcheck // it says what it did
+	}
+	b.size = few + many - b.size
+	now := churners(b.size)
+	b.watch.back(now)
+	if err := b.cluster.Point(ctx, churning, now...); err != nil {
+		return err //nolint:wrapcheck // it says what it did
+	}
+	return b.acknowledged(ctx, now)
+}
+
+// acknowledged waits until the proxy holds no other endpoints than these, and tells the watch.
+func (b *bed) acknowledged(ctx context.Context, now []string) error {
+	const every, timeout = 2 * time.Millisecond, 5 * time.Second
+	end := time.Now().Add(timeout)
+	for {
+		held, err := b.gateway.Peers(ctx, fmt.Sprintf("%s/%s/80", cluster.Namespace, churning))
+		if err == nil && len(held) == len(now) {
+			b.watch.gone(now)
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the proxy holds %v and not %v after %s: %w", held, now, timeout, err)
+		}
+		if err := stage.Wait(ctx, every); err != nil {
+			return err //nolint:wrapcheck // Ctrl-C
+		}
+	}
+}
