@@ -1,31 +1,46 @@
---- Upstreams and the pick of a peer. An algorithm is a module with new(peers, previous, random),
--- which gives a table with pick(tried).
+--- Upstreams and the pick of a peer. An algorithm is a module with new(peers, previous, options),
+-- which gives a table with peers and pick(ctx); docs/design/0004 tells what these hold.
+local affinity = require "headgate.affinity"
+local chash = require "headgate.balancer.chash"
+local ewma = require "headgate.balancer.ewma"
+local least_conn = require "headgate.balancer.least_conn"
+local p2c = require "headgate.balancer.p2c"
+local random = require "headgate.balancer.random"
 local round_robin = require "headgate.balancer.round_robin"
+local REFUSED = require("headgate.peers").REFUSED
 local variable = require "headgate.variable"
 
 local format, gmatch, min, tonumber = string.format, string.gmatch, math.min, tonumber
 
 local _M = {}
 
-local ALGORITHMS = { round_robin = round_robin }
+local ALGORITHMS = {
+    chash = chash, ewma = ewma, least_conn = least_conn, p2c = p2c, random = random,
+    round_robin = round_robin,
+}
 -- nginxconf.Pools.
 local POOLS = 64
 local DEFAULT_POLICY = { tries = 3 }
+-- ngx_core.h; ngx has no name for it.
+local BUSY = -3
+local ROUNDS = 5
 
-local function make(algorithm, addresses, weights, previous, random)
-    if not addresses or #addresses == 0 then
-        return nil
-    end
-    local peers = {}
-    for i, address in ipairs(addresses) do
-        peers[i] = { address = address, weight = weights and weights[i] or 1 }
-    end
-    return algorithm.new(peers, previous, random)
+local function options(o, decoded)
+    return {
+        random = o.random, now = o.now, load = o.peers.load, subset = decoded.subset,
+        hash = o.crc32,
+    }
+end
+
+local function make(algorithm, peers, previous, opts)
+    return #peers > 0 and algorithm.new(peers, previous, opts) or nil
 end
 
 --- Make the build function of state:kind("upstream").
--- @tparam table o crc32: function(string) number; random: as math.random
--- @treturn function its values have count (of peers), pool, ready, draining
+-- @tparam table o crc32: function(string) number; random: as math.random; now: function() seconds
+--   of a clock that never jumps; peers: see peers.lua; ngx: for affinity
+-- @treturn function its values have id, kind, count (of peers), pool, ready, draining, life,
+--   affinity (nil without)
 function _M.builder(o)
     return function(decoded, name, previous)
         local kind = decoded.algorithm or "round_robin"
@@ -33,48 +48,120 @@ function _M.builder(o)
         if not algorithm then
             return nil, "unknown algorithm " .. kind
         end
+        local life = o.peers:life(name, decoded)
+        local opts = options(o, decoded)
         local same = previous and previous.kind == kind and previous or {}
-        local ready = make(algorithm, decoded.peers, decoded.weights, same.ready, o.random)
-        local draining = make(algorithm, decoded.draining, nil, same.draining, o.random)
-        return {
-            kind = kind, ready = ready, draining = draining,
-            count = #(decoded.peers or {}) + #(decoded.draining or {}),
+        local upstream = {
+            id = name, kind = kind, life = life,
+            ready = make(algorithm, life.ready, same.ready, opts),
+            draining = make(algorithm, life.draining, same.draining, opts),
+            count = #life.ready + #life.draining,
             pool = format("%02d_headgate_pool", o.crc32(name) % POOLS),
         }
+        life:observe_by(upstream.ready)
+        if decoded.cookie or decoded.clientIP or decoded.hash then
+            upstream.affinity = affinity.new(decoded, upstream, {
+                previous = previous and previous.affinity, ngx = o.ngx, random = o.random,
+                now = o.now, crc32 = o.crc32, dict = o.dict,
+            })
+        end
+        return upstream
     end
 end
 
---- Pick a peer. Draining ones serve when no ready one is left. When all were tried, any may be: the
--- connection that failed may have been a kept one that the peer had closed.
--- @tparam table upstream of builder()
--- @tparam table|nil tried set of addresses
--- @treturn string|nil address; nil when there is no peer at all
-function _M.pick(upstream, tried)
+local function pick_in_order(upstream, ctx)
     local ready, draining = upstream.ready, upstream.draining
-    return ready and ready:pick(tried) or draining and draining:pick(tried)
-        or tried and _M.pick(upstream, nil)
+    return ready and ready:pick(ctx) or draining and draining:pick(ctx) or nil
 end
 
---- Read a policy: "connect,send,read,tries", times in milliseconds.
--- @treturn table tries; connect, send, read in seconds, nil for nginx's own
+--- Pick a peer by the algorithm. Draining ones serve when no ready one is left, blocked ones when
+-- all others were tried.
+-- @tparam table upstream of builder()
+-- @tparam table ctx tried: set of addresses that failed, or nil; key: string, or nil
+-- @treturn table|nil the peer
+function _M.pick(upstream, ctx)
+    ctx.any = false
+    local peer = pick_in_order(upstream, ctx)
+    if peer or upstream.life.limited then
+        return peer
+    end
+    ctx.any = true
+    return pick_in_order(upstream, ctx)
+end
+
+--- Pick a peer as pick() does, but ask first to which one the client is bound.
+local function pick_bound(upstream, ctx)
+    if upstream.affinity then
+        return upstream.affinity:pick(upstream, ctx, _M.pick)
+    end
+    return _M.pick(upstream, ctx)
+end
+
+--- Take a peer: one that is full is blocked by enter() and another one is picked.
+local function take_once(upstream, ctx)
+    local life = upstream.life
+    for _ = 1, upstream.count do
+        local peer = pick_bound(upstream, ctx)
+        if not peer or life:enter(peer) then
+            return peer
+        end
+    end
+end
+
+--- Take a peer. Two workers that enter the same one at once may each see it full, and so on with
+-- the next ones: the router let them in because there is room, so they look again.
+local function take(upstream, ctx)
+    local life = upstream.life
+    life:look()
+    local peer = take_once(upstream, ctx)
+    if peer or not life.limited then
+        return peer
+    end
+    for _ = 2, ROUNDS do
+        life:look()
+        peer = take_once(upstream, ctx)
+        if peer then
+            return peer
+        end
+    end
+end
+
+--- Read a policy: "connect,send,read,tries,total", times in milliseconds.
+-- @treturn table tries; connect, send, read, total in seconds, nil for nginx's own or no bound
 function _M.parse_policy(text)
-    local connect, send, read, tries = text:match("^(%d+),(%d+),(%d+),(%d+)$")
+    local connect, send, read, tries, total = text:match("^(%d+),(%d+),(%d+),(%d+),?(%d*)$")
     if not tries then
         return DEFAULT_POLICY
     end
+    total = tonumber(total) or 0
     return {
         connect = tonumber(connect) / 1000, send = tonumber(send) / 1000,
         read = tonumber(read) / 1000, tries = tonumber(tries),
+        total = total > 0 and total / 1000 or nil,
     }
 end
 
 --- The addresses in $upstream_addr ("10.0.0.1:80, 10.0.0.2:80 : ").
+-- @treturn table set of them
+-- @treturn string|nil the last one
+-- @treturn number how many there are
 function _M.tried(upstream_addr)
-    local tried = {}
+    local tried, last, n = {}, nil, 0
     for address in gmatch(upstream_addr or "", "[^%s,]+") do
-        tried[address] = true
+        if address ~= ":" then
+            tried[address], last, n = true, address, n + 1
+        end
     end
-    return tried
+    return tried, last, n
+end
+
+--- The seconds that all tries together took, by $upstream_response_time ("0.001, 0.002 : -").
+function _M.spent(times)
+    local sum = 0
+    for seconds in gmatch(times or "", "[%d.]+") do
+        sum = sum + (tonumber(seconds) or 0)
+    end
+    return sum
 end
 
 --- Make the function of the balancer phase.
@@ -85,22 +172,85 @@ function _M.new(o)
     local state, upstreams = o.state, o.upstreams
     -- Policies come from routes, and few differ: at most as many as were ever pushed.
     local policies = { [""] = DEFAULT_POLICY }
+    -- One table for all requests: the phase cannot yield.
+    local ctx = {}
 
-    local function first_try(upstream)
+    local function policy_of(life)
+        if not life.policies then
+            return DEFAULT_POLICY
+        end
         local text = get("headgate_policy") or ""
         local policy = policies[text]
         if not policy then
             policy = _M.parse_policy(text)
             policies[text] = policy
         end
-        local more = min(policy.tries, upstream.count) - 1
-        if more > 0 then
-            api.set_more_tries(more)
+        return policy
+    end
+
+    local function set(life, peer, mark)
+        local ok, err = api.set_current_peer(peer.address)
+        if not ok then
+            if life.tracked then
+                life:leave(peer)
+            end
+            ngx.log(ngx.ERR, "peer ", peer.address, " of ", get("headgate_upstream"), ": ", err)
+            return
         end
+        if life.tracked then
+            ngx.var.headgate_peer = life:mark(peer, mark or get("headgate_peer") or "")
+        end
+    end
+
+    --- Give up: 502 for the client. Any other code would make it 500.
+    local function refuse(mark)
+        ngx.var.headgate_peer = mark .. REFUSED
+        return ngx.exit(BUSY)
+    end
+
+    local function first(upstream)
+        local life = upstream.life
+        ctx.tried, ctx.key = nil, nil
+        local peer = take(upstream, ctx)
+        if not peer then
+            return
+        end
+        local policy = policy_of(life)
         if policy.connect then
             api.set_timeouts(policy.connect, policy.send, policy.read)
         end
-        return _M.pick(upstream, nil)
+        -- One more at a time, and only while the budget has one: without a try left nginx gives the
+        -- client the error as it is, but a try that is refused later always ends in 502.
+        if life:began() and policy.tries > 1 and upstream.count > 1 then
+            api.set_more_tries(1)
+        end
+        return set(life, peer)
+    end
+
+    local function again(upstream, status)
+        local life, tried, last, tries = upstream.life, _M.tried(get("upstream_addr"))
+        local mark = life:failed(last, status, get("upstream_header_time"),
+            get("headgate_peer") or "")
+        local policy = policy_of(life)
+        local late = policy.total and _M.spent(get("upstream_response_time")) >= policy.total
+        if late or not life:retry() then
+            return refuse(mark)
+        end
+        ctx.tried, ctx.key = tried, nil
+        local peer = take(upstream, ctx)
+        if not peer and tries >= upstream.count then
+            -- nginx gives a try more when a kept connection failed, which the peer had closed:
+            -- where that leaves no other one, it may be tried again.
+            ctx.tried = nil
+            peer = take(upstream, ctx)
+        end
+        if not peer then
+            return refuse(mark)
+        end
+        if tries + 1 < min(policy.tries, upstream.count) and life:may_retry() then
+            api.set_more_tries(1)
+        end
+        return set(life, peer, mark)
     end
 
     return function()
@@ -109,16 +259,11 @@ function _M.new(o)
         if not upstream or upstream.count == 0 then
             return
         end
-        local peer
-        if api.get_last_failure() then
-            peer = _M.pick(upstream, _M.tried(get("upstream_addr")))
-        else
-            peer = first_try(upstream)
+        local failure, status = api.get_last_failure()
+        if failure then
+            return again(upstream, status)
         end
-        local ok, err = api.set_current_peer(peer)
-        if not ok then
-            ngx.log(ngx.ERR, "peer ", peer, " of ", get("headgate_upstream"), ": ", err)
-        end
+        return first(upstream)
     end
 end
 

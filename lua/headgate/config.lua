@@ -1,5 +1,7 @@
---- What nginx.conf told init_by_lua: build, generation, profiles (a set); and the number of the
--- load (era.lua). One table for each load of the configuration.
-local _M = { schema = 0, build = "", generation = "", load = 0, profiles = {} }
+--- What nginx.conf told init_by_lua: build, generation, profiles (a set), metrics (whether requests
+-- are counted); and the number of the load (era.lua). One table for each load of the configuration.
+local _M = {
+    schema = 0, build = "", generation = "", load = 0, profiles = {}, metrics = false,
+}
 
 return _M

@@ -1,9 +1,11 @@
 --- The control API (docs/design/0001-seams.md), served on a unix socket. Keys and certificates pass
 -- through it; nothing of a body is ever logged or sent back.
 local apply = require "headgate.apply"
+local exposition = require "headgate.exposition"
 local json = require "headgate.json"
 local push_lock = require "headgate.push_lock"
 local schema = require "headgate.schema"
+local stall = require "headgate.stall"
 
 local concat, find, match, sub = table.concat, string.find, string.match, string.sub
 local tonumber = tonumber
@@ -14,6 +16,11 @@ local MAX_DIGITS = 15 -- a Lua number counts exactly to 2^53
 local POINTER_KINDS = { host = true, sni = true, upstream = true, cert = true, setting = true }
 local KEYS_A_WRITE = 1000
 local REGEXES_A_TURN = 100
+local UPSTREAMS_A_TURN = 100
+-- The shortest sleep: nginx without OpenResty's patches warns of one of 0.
+local PAUSE = 0.001
+local LARGE_PIECE = 2048 -- bytes
+local LONGEST_STALLS = 60000 -- ms
 local REASONS = { record = 400, memory = 507, schema = 409 }
 
 local function whole_number(text)
@@ -49,9 +56,10 @@ function _M.read_push(header)
 end
 
 --- Make the content handler.
--- @tparam table o ngx, dict, meta, config, encode, decode, upstreams, state, master_pid,
---   nginx_version; retired: function() true when this worker must not answer any more; siblings:
---   function() gives function(pid), which tells whether there is such a worker
+-- @tparam table o ngx, dict, meta, config, encode, decode, upstreams, peers, state, master_pid,
+--   nginx_version; exposition: dict, dicts, get (see exposition.lua); retired: function() true when
+--   this worker must not answer any more; siblings: function() gives function(pid), which tells
+--   whether there is such a worker
 -- @treturn function
 function _M.new(o)
     local ngx, dict, meta, encode = o.ngx, o.dict, o.meta, o.encode
@@ -214,41 +222,105 @@ function _M.new(o)
             local _, _, err = ngx.re.find("", pattern, "aij")
             verdicts[i] = err and encode(err) or "null"
             if i % REGEXES_A_TURN == 0 then
-                ngx.sleep(0)
+                ngx.sleep(PAUSE)
             end
         end
         return answer(200, json.list(verdicts))
     end
 
-    local function peer_list(algorithm, draining)
-        local list = {}
-        for i, p in ipairs(algorithm and algorithm.peers or {}) do
-            list[i] = encode({ address = p.address, weight = p.weight, draining = draining })
-        end
-        return list
+    --- Add to a JSON object a member that is a list.
+    local function with_list(object, name, list)
+        return sub(encode(object), 1, -2) .. ',"' .. name .. '":' .. json.list(list) .. "}"
     end
 
-    local function get_peers()
-        local id = ngx.req.get_uri_args().upstream
-        local revision = o.state:revision()
+    local function one_upstream(id, revision)
         local upstream = type(id) == "string" and o.upstreams:get(id, revision)
         if not upstream then
             return refuse(404, "unknown", {
                 message = "no such upstream; write ?upstream=namespace/service/port",
             })
         end
-        local peers = peer_list(upstream.ready, false)
-        for _, p in ipairs(peer_list(upstream.draining, true)) do
-            peers[#peers + 1] = p
+        local life, list = upstream.life, {}
+        local told = life:describe()
+        for _, p in ipairs(life.ready) do
+            list[#list + 1] = encode(life:describe_peer(p, false))
         end
-        local head = encode({ upstream = id, revision = revision, pool = upstream.pool,
-            algorithm = upstream.kind })
-        return answer(200, sub(head, 1, -2) .. ',"peers":' .. json.list(peers) .. "}")
+        for _, p in ipairs(life.draining) do
+            list[#list + 1] = encode(life:describe_peer(p, true))
+        end
+        return answer(200, with_list({
+            upstream = id, revision = revision, pool = upstream.pool, algorithm = upstream.kind,
+            panic = told.panic, queued = told.queued,
+        }, "peers", list))
+    end
+
+    --- Describe the upstreams that are used, or have something to tell.
+    local function used_upstreams(revision)
+        local list = {}
+        for i, id in ipairs(o.peers:used()) do
+            local upstream = o.upstreams:get(id, revision)
+            if upstream then
+                list[#list + 1] = upstream.life:describe()
+            end
+            if i % UPSTREAMS_A_TURN == 0 then
+                ngx.sleep(PAUSE)
+            end
+        end
+        return list
+    end
+
+    local function all_upstreams(revision)
+        local list = used_upstreams(revision)
+        for i, described in ipairs(list) do
+            list[i] = encode(described)
+        end
+        return answer(200, with_list({ revision = revision }, "upstreams", list))
+    end
+
+    local function get_peers()
+        local id, revision = ngx.req.get_uri_args().upstream, o.state:revision()
+        if id then
+            return one_upstream(id, revision)
+        end
+        return all_upstreams(revision)
+    end
+
+    --- Watch this worker for some milliseconds (stall.lua).
+    local function get_stalls()
+        local ms = whole_number(ngx.req.get_uri_args().ms)
+        if not ms or ms < 1 or ms > LONGEST_STALLS then
+            return refuse(400, "record", {
+                message = "write ?ms=N with N from 1 to " .. LONGEST_STALLS,
+            })
+        end
+        local seen = stall.measure(ms, ngx.sleep, stall.CLOCKS)
+        seen.pid = ngx.worker.pid()
+        return answer(200, seen)
+    end
+
+    local function get_metrics()
+        local revision = o.state:revision()
+        local told = {
+            dict = o.exposition.dict, dicts = o.exposition.dicts, get = o.exposition.get,
+            used = used_upstreams(revision), revision = meta:get("revision") or 0,
+            alive = o.siblings(),
+        }
+        ngx.header["Content-Type"] = "text/plain; version=0.0.4; charset=utf-8"
+        exposition.write(told, function(piece)
+            ngx.print(piece)
+            if #piece > LARGE_PIECE then
+                ngx.flush(true)
+                ngx.sleep(PAUSE)
+            end
+        end, function() ngx.sleep(PAUSE) end)
+        return ngx.exit(200)
     end
 
     local handlers = {
         ["GET /v1/state"] = get_state, ["PUT /v1/state"] = put_state, ["GET /v1/keys"] = get_keys,
         ["POST /v1/regex"] = post_regex, ["GET /v1/peers"] = get_peers,
+        ["GET /v1/metrics"] = get_metrics,
+        ["GET /v1/stalls"] = get_stalls,
     }
 
     return function()

@@ -1,14 +1,19 @@
 --- What happens to each request in the router's phase: it is answered here (404, 503, 413,
 -- redirect), or its upstream, pool and policy are handed over in variables of nginx and it goes on
 -- into its profile.
+local ADMITTED = require("headgate.peers").ADMITTED
 local redirect = require "headgate.redirect"
 local rewrite = require "headgate.rewrite"
 local variable = require "headgate.variable"
 
-local floor, gsub, lower, tonumber = math.floor, string.gsub, string.lower, tonumber
+local byte, gsub, lower, sub = string.byte, string.gsub, string.lower, string.sub
+local floor, tonumber = math.floor, tonumber
 
 local _M = {}
 
+local UNDERSCORE = byte("_")
+-- "07_headgate_pool"
+local SHARD_DIGITS = 2
 local BODIES = {
     [400] = "400 Bad Request\n",
     [404] = "default backend - 404",
@@ -39,6 +44,31 @@ function _M.pick_backend(route, random)
     return backends[#backends]
 end
 
+--- The keepalive pool of an upstream for a profile.
+-- @tparam table upstream of balancer.builder()
+-- @tparam string|nil own what model.Profile.Pool() gave: nil for the common ones, "_…" for others
+--   that are numbered as these are, or a whole name
+-- @treturn string
+function _M.pool(upstream, own)
+    if not own then
+        return upstream.pool
+    end
+    if byte(own) ~= UNDERSCORE then
+        return own
+    end
+    local pools = upstream.pools
+    if not pools then
+        pools = {}
+        upstream.pools = pools
+    end
+    local name = pools[own]
+    if not name then
+        name = sub(upstream.pool, 1, SHARD_DIGITS) .. own
+        pools[own] = name
+    end
+    return name
+end
+
 --- Is a Host header another spelling of the name that nginx routes by?
 local function same_host(name, header)
     if not header then
@@ -50,15 +80,19 @@ end
 
 --- Make the function of the phase.
 -- @tparam table o ngx: nginx's table; state, router, upstreams, settings: of this worker; profiles:
---   set of the profiles that nginx.conf holds; report; random
+--   set of the profiles that nginx.conf holds; report; random; peers: see peers.lua, nil for
+--   requests that must not count; metrics: see metrics.lua, nil to count nothing
 -- @treturn function function(scheme): "http", "https", or "forwarded" when $headgate_scheme tells
 function _M.new(o)
     local ngx, var = o.ngx, o.ngx.var
     local get = variable.reader(var)
     local state, router, upstreams = o.state, o.router, o.upstreams
 
-    local function answer(status)
+    local function answer(status, retry_after)
         local body = BODIES[status]
+        if retry_after then
+            ngx.header["Retry-After"] = retry_after
+        end
         ngx.status = status
         ngx.header["Content-Type"] = "text/plain; charset=utf-8"
         ngx.header["Content-Length"] = #body
@@ -96,17 +130,52 @@ function _M.new(o)
         ngx.req.set_uri(path, false, true)
     end
 
+    --- Wait until an upstream with limits lets the request in. Where a peer's X-Accel-Redirect
+    -- brought the request here again, its first part ends.
+    local function let_in(upstream)
+        if o.peers:counting() then
+            o.peers:finished(get("headgate_upstream") or "", 0, get)
+            var.headgate_peer = ""
+        end
+        if not upstream.life.bounded then
+            return true
+        end
+        local ok, retry_after = upstream.life.admission:enter()
+        if ok then
+            var.headgate_peer = ADMITTED
+        end
+        return ok, retry_after
+    end
+
     local function hand_over(route, upstream, id)
+        if o.metrics and (get("headgate_upgrade") or "") ~= ""
+            and (get("headgate_upstream") or "") == "" then
+            o.metrics:opened()
+        end
         var.headgate_upstream = id
-        var.headgate_pool = upstream.pool
         if route.policy then
             var.headgate_policy = route.policy
+            upstream.life.policies = true
+        end
+        if route.cookiePath then
+            var.headgate_cookie_path = route.cookiePath
+        end
+        local profile = route.profile
+        if not profile then
+            var.headgate_pool = _M.pool(upstream, route.pool)
+            return
         end
         -- A profile may be missing between a reload and the push that follows it: the default one
-        -- serves then.
-        if route.profile and o.profiles[route.profile] then
-            return ngx.exec("@" .. route.profile)
+        -- serves then, if it speaks the same protocol.
+        if not o.profiles[profile] then
+            if route.pool then
+                return answer(503)
+            end
+            var.headgate_pool = upstream.pool
+            return
         end
+        var.headgate_pool = _M.pool(upstream, route.pool)
+        return ngx.exec("@" .. profile)
     end
 
     return function(scheme)
@@ -122,11 +191,17 @@ function _M.new(o)
         end
         local path = get("uri")
         local route, captures, err = router:match(host, path)
+        if o.metrics then
+            var.headgate_route = (route or host).label
+        end
         if not route then
             if err then
                 o.report:failed("host/" .. host.name, "regex: " .. err)
             end
             return answer(err and 503 or 404)
+        end
+        if route.noLog then
+            var.headgate_log = "0"
         end
         if route.redirect and scheme ~= "https"
             and redirected(route, name, path, scheme, revision) then
@@ -142,6 +217,12 @@ function _M.new(o)
         local upstream = upstreams:get(id, revision)
         if not upstream or upstream.count == 0 then
             return answer(503)
+        end
+        if o.peers then
+            local ok, retry_after = let_in(upstream)
+            if not ok then
+                return answer(503, retry_after)
+            end
         end
         if route.rewrite then
             rewritten(route, captures)

@@ -1,6 +1,8 @@
 --- Finds the route of a request: host exact, then one-label wildcard, then any host; path exact,
 -- then the longest prefix by element, then regexes in order. Everything from objects is data here:
 -- it is compared, or compiled as the one regex that it is.
+local metrics = require "headgate.metrics"
+
 local byte, find, sub = string.byte, string.find, string.sub
 
 local _M = {}
@@ -28,7 +30,9 @@ function _M.build_host(decoded)
     for _, r in ipairs(decoded.regex or {}) do
         r[2] = routes[r[2]] or error("a regex names a route that is missing")
     end
+    decoded.label = metrics.label(decoded.name)
     for _, route in ipairs(routes) do
+        route.label = metrics.label(decoded.name, route.source)
         if not route.unavailable then
             route.backend = #route.backends == 1 and route.backends[1] or nil
         end

@@ -1,25 +1,44 @@
 --- Ties the modules to nginx: made once for each load of the configuration, in the master, and
 -- inherited by its workers. The one place that knows ngx and the names of the shared dicts.
 local cjson = require "cjson.safe"
+local ffi = require "ffi"
 local lrucache = require "resty.lrucache"
 local ngx_balancer = require "ngx.balancer"
 local process = require "ngx.process"
+local semaphore = require "ngx.semaphore"
 local ssl = require "ngx.ssl"
 
 local balancer = require "headgate.balancer"
+local cells = require "headgate.cells"
 local certificate = require "headgate.certificate"
 local config = require "headgate.config"
 local control = require "headgate.control"
 local era = require "headgate.era"
 local explain = require "headgate.explain"
+local metrics = require "headgate.metrics"
+local peers = require "headgate.peers"
 local report = require "headgate.report"
 local request = require "headgate.request"
 local router = require "headgate.router"
 local siblings = require "headgate.siblings"
 local state = require "headgate.state"
+local variable = require "headgate.variable"
 
 local ngx = ngx
 local dict, meta = ngx.shared.headgate_state, ngx.shared.headgate_meta
+local shared_peers = ngx.shared.headgate_peers
+
+pcall(ffi.cdef, "extern volatile uintptr_t ngx_current_msec;")
+
+--- Seconds of the clock that nginx's timers run by: it never jumps, and all workers have the same.
+local function steady()
+    return tonumber(ffi.C.ngx_current_msec) / 1000
+end
+
+--- Let others run. nginx without OpenResty's patches warns of a sleep of 0 each time.
+local function pause()
+    ngx.sleep(0.001)
+end
 
 -- A parsed certificate takes about 10 KiB.
 local CERTIFICATES = 4096
@@ -27,11 +46,17 @@ local CERTIFICATES = 4096
 local own_report = report.new({ meta = meta, now = ngx.now, encode = cjson.encode })
 local view = state.new({
     dict = dict, meta = meta, decode = cjson.decode, report = own_report,
-    yield = function() ngx.sleep(0) end,
+    yield = pause,
 })
 local settings = view:kind("setting", function(decoded) return decoded end)
+local own_cells = assert(cells.open({ dict = shared_peers, now = steady, random = math.random }))
+local own_peers = peers.new({
+    dict = shared_peers, cells = own_cells, now = steady, random = math.random,
+    semaphore = semaphore, log = function(...) ngx.log(ngx.NOTICE, ...) end,
+})
 local upstreams = view:kind("upstream", balancer.builder({
-    crc32 = ngx.crc32_short, random = math.random,
+    crc32 = ngx.crc32_short, random = math.random, now = steady, peers = own_peers, ngx = ngx,
+    dict = ngx.shared.headgate_clients,
 }))
 local hosts = view:kind("host", router.build_host)
 
@@ -44,17 +69,42 @@ local _M = { report = own_report, state = view }
 
 local own_router = router.new({ hosts = hosts, re_find = ngx.re.find, re_match = ngx.re.match })
 
+local get = variable.reader(ngx.var)
+
+--- The status of the answer, read as variable.lua reads.
+local function status_now()
+    local status = ngx.status
+    return status
+end
+
+--- Is what a series of the metrics tells of still pushed?
+local function has_route(label)
+    local id = metrics.upstream_of(label)
+    if id then
+        return dict:get("upstream/" .. id) ~= nil
+    end
+    local host = hosts:get(metrics.host_of(label), view:revision())
+    return host ~= nil and metrics.has_label(host, label)
+end
+
+local own_metrics = metrics.new({
+    dict = ngx.shared.headgate_metrics, get = get, status = status_now, now = ngx.now,
+    start_time = ngx.req.start_time, peers = own_peers, exists = has_route,
+    yield = pause,
+})
+
 --- Make a request phase over a router and upstreams: those of clients, or those that explain
 -- watches.
-local function new_route(found_by, picked_from)
+local function new_route(found_by, picked_from, counted_by, told_by)
     return request.new({
         ngx = ngx, state = view, settings = settings, report = own_report,
         profiles = config.profiles, random = math.random,
-        router = found_by, upstreams = picked_from,
+        router = found_by, upstreams = picked_from, peers = counted_by,
+        metrics = told_by,
     })
 end
 
-_M.route = new_route(own_router, upstreams)
+_M.route = new_route(own_router, upstreams, own_peers, config.metrics and own_metrics or nil)
 
 local watched = explain.watch({
     router = own_router, upstreams = upstreams,
@@ -67,6 +117,17 @@ _M.explained = explain.echo({ ngx = ngx, encode = cjson.encode })
 
 _M.balance = balancer.new({ ngx = ngx, api = ngx_balancer, state = view, upstreams = upstreams })
 
+--- The log phase: the end of each request.
+function _M.log()
+    local id = get("headgate_upstream")
+    if id and id ~= "" then
+        own_peers:finished(id, status_now(), get)
+    end
+    if config.metrics then
+        own_metrics:count()
+    end
+end
+
 _M.choose_certificate = certificate.new({
     ssl = ssl, state = view, settings = settings, report = own_report,
     sni = view:kind("sni", certificate.build_sni),
@@ -77,25 +138,53 @@ _M.choose_certificate = certificate.new({
 
 _M.control = control.new({
     ngx = ngx, dict = dict, meta = meta, config = config, encode = cjson.encode,
-    decode = cjson.decode, state = view, upstreams = upstreams,
+    decode = cjson.decode, state = view, upstreams = upstreams, peers = own_peers,
     master_pid = process.get_master_pid, nginx_version = nginx_version(),
     retired = function() return ngx.worker.exiting() or era.over(meta, config.load) end,
     siblings = function() return siblings.new(io.open) end,
+    exposition = {
+        dict = ngx.shared.headgate_metrics, get = get,
+        dicts = {
+            { name = "state", dict = dict }, { name = "meta", dict = meta },
+            { name = "peers", dict = shared_peers },
+            { name = "metrics", dict = ngx.shared.headgate_metrics },
+            { name = "clients", dict = ngx.shared.headgate_clients },
+        },
+    },
 })
+
+local function pushed(id)
+    return dict:get("upstream/" .. id) ~= nil
+end
+
+--- What is due each second beside requests.
+local function tick()
+    era.claim(meta, config.load)
+    local swept = view.swept
+    view:sweep()
+    own_peers:sweep(view.swept ~= swept and pushed or nil, view.yield)
+    if shared_peers:safe_add("reaping", true, 1) then
+        own_cells:reap(own_report.pid, siblings.new(io.open))
+    end
+end
 
 --- Start what each worker does beside requests.
 function _M.start()
     own_report.pid, own_report.generation = ngx.worker.pid(), config.generation
+    own_metrics.pid = own_report.pid
     math.randomseed(ngx.now() * 1000 + ngx.worker.pid())
     era.claim(meta, config.load)
+    if not own_cells:claim(own_report.pid, siblings.new(io.open)) then
+        ngx.log(ngx.WARN, "there are too many workers: this one counts its requests for itself")
+    end
     view:revision()
     own_report:write()
     return ngx.timer.every(1, function(premature)
         if not premature then
-            era.claim(meta, config.load)
-            view:sweep()
+            tick()
         end
         own_report:write()
+        own_metrics:tick(premature)
     end)
 end
 

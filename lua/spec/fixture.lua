@@ -44,6 +44,9 @@ function dict:safe_add(key, value)
 end
 
 function dict:incr(key, by, init)
+    if self.values[key] == nil and not init then
+        return nil, "not found"
+    end
     local value = (self.values[key] or init) + by
     self.values[key] = value
     return value
@@ -52,6 +55,20 @@ end
 function dict:delete(key)
     self.values[key] = nil
 end
+
+function dict:lpush(key, value)
+    self.lists = self.lists or {}
+    self.lists[key] = self.lists[key] or {}
+    table.insert(self.lists[key], 1, value)
+end
+
+function dict:rpop(key)
+    return self.lists and self.lists[key] and table.remove(self.lists[key])
+end
+
+function dict.capacity() return 4096 end
+
+function dict.free_space() return 1024 end
 
 function dict:ttl(key)
     if self.values[key] == nil then

@@ -29,13 +29,13 @@ local function run(o)
         },
         upstreams = { get = function() return o.upstream end },
         settings = { get = function() return o.settings end },
-        profiles = { known = true }, random = o.random,
+        profiles = { known = true }, random = o.random, peers = o.peers,
     })(o.scheme or "http")
-    out.status = out.status or ngx.status
+    out.status, out.header = out.status or ngx.status, ngx.header
     return out
 end
 
-local UP = { count = 1, pool = "07_headgate_pool" }
+local UP = { count = 1, pool = "07_headgate_pool", life = {} }
 local HOST = { name = "h" }
 
 describe("request", function()
@@ -55,6 +55,83 @@ describe("request", function()
         assert.equal("@known", run(o).exec)
         o.route.profile = "unknown"
         assert.is_nil(run(o).exec)
+    end)
+
+    it("tells the balancer of policies, and the cookie of its path", function()
+        local up = { count = 1, pool = "07_headgate_pool", life = {} }
+        local function handed(route)
+            route.backend = "u"
+            return run({ var = { host = "h", http_host = "h" }, host = HOST, upstream = up,
+                route = route }).var
+        end
+        assert.is_nil(handed({}).headgate_policy)
+        assert.is_nil(up.life.policies)
+        assert.equal("/x", handed({ policy = "1,2,3,4,0", cookiePath = "/x" }).headgate_cookie_path)
+        assert.is_true(up.life.policies)
+        assert.equal("0", handed({ noLog = true }).headgate_log)
+    end)
+
+    it("chooses the pool by the protocol of the profile", function()
+        local function pool(own) return request.pool(UP, own) end
+        assert.equal("07_headgate_pool", pool(nil))
+        assert.equal("07_headgate_grpc", pool("_headgate_grpc"))
+        assert.equal("07_headgate_grpc", pool("_headgate_grpc"))
+        assert.equal("headgate_https_0123", pool("headgate_https_0123"))
+        local function handed(profile)
+            return run({ var = { host = "h", http_host = "h" }, host = HOST, upstream = UP,
+                route = { backend = "u", profile = profile, pool = "_headgate_grpc" } })
+        end
+        assert.equal("07_headgate_grpc", handed("known").var.headgate_pool)
+        -- nginx.conf does not have it yet, and no other profile speaks its protocol.
+        assert.equal(503, handed("unknown").status)
+    end)
+
+    describe("with limits", function()
+        local function limited(o)
+            local counted = {}
+            local up = {
+                count = 1, pool = "07_headgate_pool",
+                life = {
+                    bounded = not o.free,
+                    admission = { enter = function() return not o.full, o.full and 7 end },
+                },
+            }
+            local out = run({
+                var = {
+                    host = "h", http_host = "h", headgate_upstream = o.before,
+                    headgate_peer = o.before and "+a:1",
+                },
+                host = HOST, upstream = up, route = { backend = "u" },
+                peers = {
+                    counting = function() return true end,
+                    finished = function(_, id, _, get)
+                        counted[#counted + 1] = { id, get("headgate_peer") }
+                    end,
+                },
+            })
+            out.counted = counted
+            return out
+        end
+
+        it("marks a request that was let in", function()
+            local out = limited({})
+            assert.equal("+", out.var.headgate_peer)
+            assert.equal("u", out.var.headgate_upstream)
+            assert.equal("", limited({ free = true }).var.headgate_peer)
+        end)
+
+        it("answers 503 when there is no room", function()
+            local out = limited({ full = true })
+            assert.equal(503, out.status)
+            assert.equal(7, out.header["Retry-After"])
+            assert.is_nil(out.var.headgate_upstream)
+        end)
+
+        it("ends the first part of a request that a peer sent here again", function()
+            local out = limited({ before = "v" })
+            assert.same({ { "v", "+a:1" } }, out.counted)
+            assert.equal("+", out.var.headgate_peer)
+        end)
     end)
 
     it("answers 404 and 503", function()

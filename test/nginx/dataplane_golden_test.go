@@ -40,6 +40,7 @@ func TestGoldensPassNginxT(t *testing.T) {
 				}
 			}
 			dpWriteCertificate(t, dir+"/state/default.crt", dir+"/state/default.key", "default.invalid")
+			dpWriteIdentities(t, conf, dir+"/run/tls")
 			if err := os.WriteFile(dir+"/nginx.conf", []byte(conf), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -51,6 +52,23 @@ func TestGoldensPassNginxT(t *testing.T) {
 				t.Errorf("%s", out)
 			}
 		})
+	}
+}
+
+// dpWriteIdentities makes the PEM files in dir that conf names.
+func dpWriteIdentities(t *testing.T, conf, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(regexp.QuoteMeta(dir)+`/([0-9a-f]+)\.`).FindAllStringSubmatch(conf, -1) {
+		name := dir + "/" + m[1]
+		dpWriteCertificate(t, name+".pem", name+".key", "peer.invalid")
+		dpWriteCertificate(t, name+".ca", name+".unused", "ca.invalid")
+		if _, err := os.Stat(name + ".key"); err != nil {
+			t.Fatal(err)
+		}
+		// Written anew for each mention: the pair that is there last fits together.
 	}
 }
 

@@ -61,7 +61,7 @@ func dpLayout(t *testing.T, dir string) nginxconf.Layout {
 		ErrorLog:      dir + "/error.log", StateLog: dir + "/state.log",
 		LuaDir: lua.Dir(dir + "/lua"), LuaBuild: lua.Build(),
 		LuaPath: "/usr/share/lua/5.1/?.lua", LuaCPath: "/usr/lib/x86_64-linux-gnu/lua/5.1/?.so",
-		DefaultCertificate: dir + "/default.crt", DefaultKey: dir + "/default.key",
+		DefaultCertificate: dir + "/default.crt", DefaultKey: dir + "/default.key", TLSDir: dir + "/tls",
 	}
 	for _, m := range []string{"ndk_http_module.so", "ngx_http_lua_module.so"} {
 		l.Modules = append(l.Modules, "/usr/lib/nginx/modules/"+m)
@@ -131,6 +131,14 @@ func (p *dpProxy) writeConf() nginxconf.Config {
 	c, err := nginxconf.Render(p.model, p.layout)
 	if err != nil {
 		p.t.Fatal(err)
+	}
+	if err := os.MkdirAll(p.layout.TLSDir, 0o750); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, f := range c.Files {
+		if err := os.WriteFile(f.Path, f.Content, 0o600); err != nil {
+			p.t.Fatal(err)
+		}
 	}
 	if err := os.WriteFile(p.dir+"/nginx.conf", c.Text, 0o600); err != nil {
 		p.t.Fatal(err)

@@ -344,7 +344,9 @@ func TestRetriesAndDraining(t *testing.T) {
 	u := p.model.Upstreams[0]
 	drain := dpNewBackend(t, "drain")
 	with := func(peers ...model.Peer) {
-		p.model.Upstreams = []*model.Upstream{{ID: u.ID, Algorithm: model.RoundRobin, Peers: peers}}
+		p.model.Upstreams = []*model.Upstream{{
+			ID: u.ID, Algorithm: model.RoundRobin, Budget: model.RetryBudget{Unlimited: true}, Peers: peers,
+		}}
 		p.push()
 	}
 	good := model.Peer{Address: a.address, Weight: 1}

@@ -5,6 +5,7 @@ local cjson = require "cjson.safe"
 local boot = require "headgate.boot"
 local config = require "headgate.config"
 local era = require "headgate.era"
+local metrics = require "headgate.metrics"
 local schema = require "headgate.schema"
 
 local function new_id()
@@ -19,6 +20,7 @@ return function(o)
         error("nginx.conf is of schema " .. o.schema .. ", the Lua files of " .. schema.NUMBER)
     end
     config.schema, config.build, config.generation = o.schema, o.build, o.generation
+    config.metrics = o.metrics == true
     for _, name in ipairs(o.profiles) do
         config.profiles[name] = true
     end
@@ -27,9 +29,10 @@ return function(o)
         state_log = o.state_log, open = io.open, crc32 = ngx.crc32_long,
         new_id = new_id, encode = cjson.encode,
     }))
+    metrics.prepare(ngx.shared.headgate_metrics)
     config.load = era.number(ngx.shared.headgate_meta)
     for _, phase in ipairs({
-        "init_worker", "route", "balancer", "certificate", "control", "explain", "explained",
+        "init_worker", "route", "balancer", "certificate", "control", "explain", "explained", "log",
     }) do
         require("headgate.phase." .. phase)
     end

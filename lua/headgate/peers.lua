@@ -1,0 +1,713 @@
+--- The life of peers: who is out, who is new, how much is in flight. A peer is one table for an
+-- upstream and an address, kept over pushes: {address, weight, blocked, share} for the algorithms
+-- (docs/design/0004), the other fields for this module. A life holds the peers of an upstream.
+local admission = require "headgate.admission"
+local budget = require "headgate.budget"
+local ejections = require "headgate.ejections"
+
+local byte, find, gmatch, sub = string.byte, string.find, string.gmatch, string.sub
+local ceil, max, min = math.ceil, math.max, math.min
+local ipairs, pairs, tonumber = ipairs, pairs, tonumber
+
+local _M = {}
+local mt = { __index = _M }
+
+local life = {}
+local life_mt = { __index = life }
+
+-- Ejection of gateway/model.
+local DEFAULT_FAILURES, DEFAULT_BASE_MS, DEFAULT_MAX_MS = 3, 5000, 300000
+-- From here on nginx may have made the answer itself; lower statuses are answers of peers.
+local OWN_STATUS = 500
+-- Slow start begins with this share: a peer without any requests would never show that it is well.
+local LEAST_SHARE = 0.1
+local SHARE_SECONDS = 0.05
+-- Cells belong to those who ask for them at least every ten minutes (cells.lua).
+local RENEW_SECONDS = 60
+-- Algorithms that ask for the requests in flight.
+local LOAD = { least_conn = true, p2c = true, ewma = true }
+local PLUS, REFUSED = byte("+"), byte("-")
+--- The mark of a request that the upstream let in and no peer has yet.
+_M.ADMITTED = "+"
+--- What is put behind the mark when a retry was refused: the failure is counted already.
+_M.REFUSED = "-"
+
+--- @tparam table o dict: shared; cells: see cells.lua; now: function() seconds of a clock that
+--   never jumps; random: as math.random; log: function(...); semaphore: ngx.semaphore
+-- @treturn table
+function _M.new(o)
+    local self = {
+        dict = o.dict, cells = o.cells, now = o.now, random = o.random, log = o.log,
+        semaphore = o.semaphore, any_counted = false, lives = {}, renewed = o.now(),
+        ejections = ejections.new({ dict = o.dict, cells = o.cells, random = o.random }),
+    }
+    --- The requests in flight to a peer, over all workers if they are counted.
+    function self.load(peer)
+        local cell = peer.cell
+        return cell and self.cells:sum(cell) or peer.mine
+    end
+    return setmetatable(self, mt)
+end
+
+-- Building from what was pushed
+
+local function ejection_of(pushed)
+    pushed = pushed or {}
+    local statuses, alarm
+    for _, s in ipairs(pushed.statuses or {}) do
+        statuses = statuses or {}
+        statuses[s] = true
+        alarm = min(alarm or OWN_STATUS, s)
+    end
+    return {
+        off = pushed.off == true, failures = pushed.failures or DEFAULT_FAILURES,
+        base = (pushed.baseMs or DEFAULT_BASE_MS) / 1000,
+        max = (pushed.maxMs or DEFAULT_MAX_MS) / 1000, statuses = statuses,
+    }, alarm or OWN_STATUS
+end
+
+--- A table for a peer: the one that there was, or a new one.
+local function peer_of(self, address, fresh)
+    local p = self.known[address]
+    if p and not p.gone then
+        return p
+    end
+    p = p or {
+        address = address, marked = _M.ADMITTED .. address, mine = 0, weight = 1,
+        key = ejections.key(self.id, address),
+    }
+    p.gone, p.blocked, p.down, p.full, p.failing = false, false, false, false, false
+    p.until_when = self.registry.ejections:ejected(p.key)
+    if self.slow_start then
+        self:new_peer(p, fresh)
+    end
+    self.known[address] = p
+    return p
+end
+
+local function list_of(self, addresses, weights, fresh, kept)
+    local list = {}
+    for i, address in ipairs(addresses or {}) do
+        local p = peer_of(self, address, fresh)
+        p.weight = weights and weights[i] or 1
+        p.down = false
+        kept[address] = p
+        list[i] = p
+    end
+    return list
+end
+
+--- Let go of peers that left, as soon as nothing is in flight to them.
+local function forget(self, kept)
+    for address, p in pairs(self.known) do
+        if not kept[address] then
+            p.gone, p.until_when, p.share, p.slow_from = true, nil, nil, nil
+            if p.failing then
+                p.failing, self.failing = false, self.failing - 1
+            end
+            if p.mine <= 0 then
+                self.known[address] = nil
+            end
+        end
+    end
+end
+
+--- Find the cell of a holder of a count, or let go of it.
+local function place(cells, holder, key, count)
+    local cell = key and cells:find(key)
+    if cell ~= holder.cell then
+        if holder.cell then
+            cells:set(holder.cell, 0)
+        end
+        holder.cell = cell
+        if cell then
+            cells:set(cell, count)
+        end
+    end
+end
+
+local function find_cells(self)
+    local cells, a = self.registry.cells, self.admission
+    for _, p in pairs(self.known) do
+        place(cells, p, self.tracked and p.key or nil, p.mine)
+    end
+    place(cells, a, a.bounded and self.id or nil, a.running)
+    place(cells, a.line, a.places > 0 and ejections.key(self.id, "queue") or nil, a.queued)
+end
+
+--- Get the life of an upstream and take over what was pushed.
+-- @tparam string id
+-- @tparam table decoded the pushed upstream
+-- @treturn table with ready, draining: new lists of the tables of its peers
+function _M:life(id, decoded)
+    local l = self.lives[id]
+    local fresh = l == nil
+    if fresh then
+        l = setmetatable({
+            id = id, registry = self, known = {}, out = {}, slow = {}, full = {}, busy = false,
+            failing = 0, counted = 0, panic = false, limited = false, used = false,
+            policies = false, counts = {
+                retries = 0, refused = 0, ejections = 0, returns = 0, broken = 0, overflowed = 0,
+            },
+            budget = budget.new(self, id), admission = nil,
+        }, life_mt)
+        l.admission = admission.new(l, self)
+        self.lives[id] = l
+    end
+    l:update(decoded, fresh)
+    return l
+end
+
+function life:update(decoded, fresh)
+    local limits, kept = decoded.limits or {}, {}
+    self.budget:configure(decoded.budget)
+    self.ejection, self.alarm = ejection_of(decoded.ejection)
+    self.slow_start = decoded.slowStartMs and decoded.slowStartMs / 1000
+    self.peer_limit, self.limited = limits.peer, limits.peer ~= nil
+    self.tracked = decoded.limits ~= nil or LOAD[decoded.algorithm] == true
+    self.admission:configure(limits)
+    self.bounded = self.admission.bounded
+    -- Once so, always so: a request that is counted may last.
+    self.registry.any_counted = self.registry.any_counted or self.tracked or self.bounded
+    self.ready = list_of(self, decoded.peers, decoded.weights, fresh, kept)
+    self.draining = list_of(self, decoded.draining, nil, fresh, kept)
+    for _, address in ipairs(decoded.down or {}) do
+        if kept[address] then
+            kept[address].down = true
+        end
+    end
+    forget(self, kept)
+    find_cells(self)
+    self:settle()
+end
+
+--- A peer that was not there begins with a small share. That it is new, and since when, one worker
+-- tells the others: each of them looks at the upstream when it first needs it.
+-- @tparam boolean fresh the whole upstream is new to this worker, which so knows nothing
+function life:new_peer(p, fresh)
+    local dict, name = self.registry.dict, "new/" .. p.key
+    if not fresh then
+        dict:safe_add(name, self.registry.now(), self.slow_start)
+    end
+    p.slow_from = dict:get(name)
+    p.share = p.slow_from and LEAST_SHARE or nil
+end
+
+-- Who may be picked
+
+local function usable(peers)
+    local up = 0
+    for i = 1, #peers do
+        if not peers[i].down then
+            up = up + 1
+        end
+    end
+    return up
+end
+
+--- Never more than half of the peers are out: beyond that all are used, for it is then more likely
+-- that what they all need is ill, or the network, and the others would drown.
+local function settle_list(peers)
+    local up, out = usable(peers), 0
+    for i = 1, #peers do
+        local p = peers[i]
+        if p.until_when and (up == 0 or not p.down) then
+            out = out + 1
+        end
+    end
+    local panic = out * 2 > (up > 0 and up or #peers)
+    local open = 0
+    for i = 1, #peers do
+        local p = peers[i]
+        local away = p.until_when ~= nil and not panic or p.down and up > 0
+        p.blocked = away or p.full
+        open = open + (away and 0 or 1)
+    end
+    return panic and out > 0, open
+end
+
+--- Decide anew which peers are blocked, after something happened to one of them.
+function life:settle()
+    local panic, open = settle_list(self.ready)
+    local panic_draining, open_draining = settle_list(self.draining)
+    if #self.ready == 0 then
+        panic, open = panic_draining, open_draining
+    end
+    self.panic, self.open = panic, open
+    self:list_busy()
+end
+
+--- List the peers that the clock or other workers will change.
+function life:list_busy()
+    local out, slow, full = {}, {}, {}
+    for _, peers in ipairs({ self.ready, self.draining }) do
+        for _, p in ipairs(peers) do
+            out[#out + 1] = p.until_when and p or nil
+            slow[#slow + 1] = p.slow_from and p or nil
+            full[#full + 1] = p.full and p or nil
+        end
+    end
+    self.out, self.slow, self.full = out, slow, full
+    self.busy = #out + #slow + #full > 0
+    self:watch_ends()
+end
+
+--- Set the algorithm that wants to know how fast answers are, if it does.
+function life:observe_by(algorithm)
+    self.observer = algorithm and algorithm.observe and algorithm or nil
+    self:watch_ends()
+end
+
+--- Is any request counted in this worker?
+function _M:counting()
+    return self.any_counted
+end
+
+--- May the log phase leave at once when a request succeeded?
+function life:watch_ends()
+    self.attentive = self.tracked or self.counted > 0 or self.admission.running > 0
+        or self.failing > 0 or self.observer ~= nil
+end
+
+local function come_back(self, p)
+    local registry, when = self.registry, p.until_when
+    p.until_when = nil
+    if self.slow_start then
+        p.slow_from, p.share = when, LEAST_SHARE
+    end
+    if registry.ejections:returned(p.key, when) then
+        self.counts.returns = self.counts.returns + 1
+        registry.log("peer ", p.address, " of ", self.id, " is back after its ejection")
+    end
+end
+
+local function tend_out(self, now)
+    local changed = false
+    for _, p in ipairs(self.out) do
+        if p.until_when and now >= p.until_when then
+            come_back(self, p)
+            changed = true
+        end
+    end
+    return changed
+end
+
+local function tend_slow(self, now)
+    local changed = false
+    for i = 1, #self.slow do
+        local p = self.slow[i]
+        local passed = self.slow_start and (now - (p.slow_from or 0)) / self.slow_start or 1
+        if passed >= 1 then
+            p.share, p.slow_from, changed = nil, nil, true
+        else
+            p.share = max(LEAST_SHARE, passed)
+        end
+    end
+    return changed
+end
+
+local function tend_full(self)
+    local changed, load = false, self.registry.load
+    for i = 1, #self.full do
+        local p = self.full[i]
+        if not self.peer_limit or load(p) < self.peer_limit then
+            p.full, changed = false, true
+        end
+    end
+    return changed
+end
+
+--- Bring the peers to the present, in all that time and other workers change.
+function life:tend()
+    local now = self.registry.now()
+    local changed = tend_out(self, now)
+    if #self.slow > 0 and now - (self.shared_at or 0) >= SHARE_SECONDS then
+        self.shared_at = now
+        changed = tend_slow(self, now) or changed
+    end
+    changed = tend_full(self) or changed
+    if changed then
+        self:settle()
+    end
+end
+
+--- Before a pick: see what other workers learned. It costs one read where nothing happened.
+function life:look()
+    local registry = self.registry
+    if registry.cells:events() ~= registry.ejections.seen then
+        registry:read_news()
+    end
+    if self.busy then
+        self:tend()
+    end
+end
+
+local function put_out(self, p, until_when)
+    p.until_when = until_when
+    if p.failing then
+        p.failing, self.failing = false, self.failing - 1
+    end
+    self:settle()
+end
+
+function _M:look_at_all()
+    for _, l in pairs(self.lives) do
+        for _, p in pairs(l.known) do
+            p.until_when = self.ejections:ejected(p.key)
+        end
+        l:settle()
+    end
+end
+
+--- Take over what other workers learned.
+function _M:read_news()
+    local complete = self.ejections:news(function(key)
+        local id, address = ejections.split(key)
+        local l = self.lives[id]
+        local p = l and l.known[address]
+        local until_when = p and self.ejections:ejected(key)
+        if until_when and until_when ~= p.until_when then
+            put_out(l, p, until_when)
+        end
+    end)
+    if not complete then
+        self:look_at_all()
+    end
+end
+
+-- Requests
+
+--- Count a request to a peer, if it takes one.
+-- @treturn boolean false: the peer is full, and blocked now
+function life:enter(p)
+    if not self.tracked then
+        return true
+    end
+    local cells, cell = self.registry.cells, p.cell
+    p.mine, self.counted = p.mine + 1, self.counted + 1
+    if not cell then
+        if not self.peer_limit or p.mine <= self.peer_limit then
+            return true
+        end
+    else
+        cells:set(cell, p.mine)
+        if not self.peer_limit then
+            return true
+        end
+        cells:fence()
+        if cells:sum(cell) <= self.peer_limit then
+            return true
+        end
+    end
+    self:leave(p)
+    p.full = true
+    self:settle()
+    return false
+end
+
+--- A request to a peer ended.
+function life:leave(p)
+    p.mine, self.counted = p.mine - 1, self.counted - 1
+    if p.cell then
+        self.registry.cells:set(p.cell, p.mine)
+    end
+    if p.gone and p.mine <= 0 then
+        self.known[p.address] = nil
+    end
+end
+
+--- The first try of a request.
+-- @treturn boolean a retry is promised
+function life:began()
+    self.used = true
+    return self.budget:began()
+end
+
+--- @treturn boolean one more retry is promised
+function life:may_retry()
+    return self.budget:promise()
+end
+
+--- Pay for a retry.
+-- @treturn boolean false: it must not be made
+function life:retry()
+    if self.budget:spend() then
+        self.counts.retries = self.counts.retries + 1
+        return true
+    end
+    self.counts.refused = self.counts.refused + 1
+    return false
+end
+
+--- The last element of a variable of nginx's upstream ("0.001, - : ").
+local function last_of(list)
+    local last
+    for word in gmatch(list or "", "[^%s,]+") do
+        last = word ~= ":" and word or last
+    end
+    return last
+end
+
+--- Did the peer itself fail? An answer is a failure only by its status; where there was no head of
+-- an answer, nginx had no connection, or it waited in vain.
+local function is_failure(self, status, header_time)
+    local statuses = self.ejection.statuses
+    return statuses and statuses[status] or not tonumber(last_of(header_time) or "")
+end
+
+local function eject(self, p)
+    local registry = self.registry
+    local now = registry.now()
+    local until_when, times = registry.ejections:eject(p.key, self.ejection, now)
+    if times then
+        self.counts.ejections = self.counts.ejections + 1
+        registry.log("peer ", p.address, " of ", self.id, " failed ", self.ejection.failures,
+            " times in a row: ejected for ", ceil((until_when - now) * 1000), " ms (", times,
+            " of late)")
+    end
+    put_out(self, p, until_when)
+end
+
+local function count_failure(self, p)
+    if self.ejection.off or p.until_when then
+        return
+    end
+    if not p.failing then
+        p.failing, self.failing = true, self.failing + 1
+        self:watch_ends()
+    end
+    if self.registry.ejections:failure(p.key) >= self.ejection.failures then
+        eject(self, p)
+    end
+end
+
+--- The mark of a request tells what it is counted in: "" nothing, "+" the upstream, then the
+-- address of the peer; or that all that is done.
+local function read_mark(mark)
+    local admitted = byte(mark) == PLUS
+    return admitted, admitted and sub(mark, 2) or mark
+end
+
+--- The mark for a request that enter() let in.
+-- @tparam table p peer
+-- @tparam string mark that it has now
+-- @treturn string|nil nil: none is needed
+function life:mark(p, mark)
+    if not self.tracked then
+        return nil
+    end
+    return byte(mark) == PLUS and p.marked or p.address
+end
+
+--- A try failed, and nginx asks for another peer.
+-- @tparam string address
+-- @tparam number status of the try
+-- @tparam string header_time $upstream_header_time
+-- @tparam string mark of the request
+-- @treturn string its mark now
+function life:failed(address, status, header_time, mark)
+    local admitted, counted = read_mark(mark)
+    if self.known[counted] then
+        self:leave(self.known[counted])
+    end
+    local p = self.known[address or ""]
+    if p and is_failure(self, status, header_time) then
+        count_failure(self, p)
+        if self.observer then
+            self.observer:observe(p, 0, true)
+        end
+    end
+    return admitted and _M.ADMITTED or ""
+end
+
+local function count_success(self, p)
+    if p.failing then
+        p.failing, self.failing = false, self.failing - 1
+        self:watch_ends()
+        self.registry.ejections:success(p.key)
+    end
+end
+
+--- See how the last try of a request ended.
+local function judge(self, p, status, get)
+    local answered = tonumber(last_of(get("upstream_header_time")) or "")
+    local statuses = self.ejection.statuses
+    local ill = statuses and statuses[status] or not answered and status >= OWN_STATUS
+    if ill then
+        count_failure(self, p)
+    elseif answered then
+        count_success(self, p)
+    end
+    local observer = self.observer
+    local seconds = observer and tonumber(last_of(get("upstream_response_time")) or "")
+    if seconds then
+        -- An overloaded peer that answers 503 at once must not look fast.
+        observer:observe(p, seconds, ill or status >= OWN_STATUS)
+    end
+end
+
+local function finish(self, status, get)
+    local mark = get("headgate_peer") or ""
+    local refused = byte(mark, -1) == REFUSED
+    local admitted, counted = read_mark(mark)
+    if self.known[counted] then
+        self:leave(self.known[counted])
+    end
+    -- After the peer: who is let in must find room there.
+    if admitted then
+        self.admission:leave()
+    end
+    local p = not refused and self.known[last_of(get("upstream_addr")) or ""]
+    if p then
+        judge(self, p, status, get)
+    end
+    if not self.tracked then
+        self:watch_ends()
+    end
+end
+
+--- A request ended (log phase).
+-- @tparam string id what stood in $headgate_upstream
+-- @tparam number status
+-- @tparam function get reads variables of nginx
+function _M:finished(id, status, get)
+    local l = self.lives[id]
+    if l and (l.attentive or status >= l.alarm) then
+        finish(l, status, get)
+    end
+end
+
+-- What each second brings
+
+local function renew(self)
+    for _, l in pairs(self.lives) do
+        find_cells(l)
+        if l.used then
+            l.used = false
+            self.dict:safe_set("used/" .. l.id, true, 2 * RENEW_SECONDS)
+        end
+    end
+end
+
+--- Bring all that is due to the present, used or not. Runs in a timer.
+-- @tparam function exists function(id) tells whether the upstream is still pushed; nil: unchanged
+-- @tparam function yield lets others run
+function _M:sweep(exists, yield)
+    if self.cells:events() ~= self.ejections.seen then
+        self:read_news()
+    end
+    local ids = {}
+    for id, l in pairs(self.lives) do
+        if l.busy then
+            l:tend()
+        end
+        ids[#ids + 1] = id
+    end
+    if exists then
+        for i, id in ipairs(ids) do
+            local l = self.lives[id]
+            if l and not exists(id) and l:idle() then
+                self.lives[id] = nil
+            end
+            if i % 1000 == 0 then
+                yield()
+            end
+        end
+    end
+    local now = self.now()
+    if now - self.renewed >= RENEW_SECONDS then
+        self.renewed = now
+        renew(self)
+    end
+end
+
+--- Is nothing in flight?
+function life:idle()
+    for _, p in pairs(self.known) do
+        if p.mine > 0 then
+            return false
+        end
+    end
+    return self.admission.running <= 0 and self.admission.queued <= 0
+end
+
+-- What people and metrics are told
+
+--- @treturn table of a peer, for GET /v1/peers
+function life:describe_peer(p, draining)
+    local registry = self.registry
+    local times, failures = registry.ejections:history(p.key)
+    local left = p.until_when and max(0, p.until_when - registry.now()) or 0
+    return {
+        address = p.address, weight = p.weight, draining = draining, down = p.down,
+        ejectedMs = ceil(left * 1000), ejections = times, failures = failures,
+        inFlight = self.tracked and registry.load(p) or nil, share = p.share or 1,
+        ewmaMs = self.observer and self.observer.average
+            and self.observer:average(p) * 1000 or nil,
+    }
+end
+
+--- @treturn table of the upstream, for GET /v1/peers
+function life:describe()
+    self:look()
+    local down, ejected, in_flight = 0, 0, nil
+    for _, peers in ipairs({ self.ready, self.draining }) do
+        for _, p in ipairs(peers) do
+            down = down + (p.down and 1 or 0)
+            ejected = ejected + (p.until_when and 1 or 0)
+            if self.tracked then
+                in_flight = (in_flight or 0) + self.registry.load(p)
+            end
+        end
+    end
+    return {
+        upstream = self.id, peers = #self.ready + #self.draining, down = down, ejected = ejected,
+        inFlight = in_flight, panic = self.panic, queued = self.admission:waiting(),
+    }
+end
+
+--- The ids of the upstreams that some worker used of late, sorted.
+function _M:used()
+    local set, list = {}, {}
+    for id, l in pairs(self.lives) do
+        if l.used then
+            set[id] = true
+        end
+    end
+    for _, key in ipairs(self.dict:get_keys(0)) do
+        local _, slash = find(key, "^used/")
+        if slash then
+            set[key:sub(slash + 1)] = true
+        end
+        _, slash = find(key, "^ejected/")
+        if slash then
+            set[ejections.split(key:sub(slash + 1)) or ""] = true
+        end
+    end
+    for id in pairs(set) do
+        list[#list + 1] = id
+    end
+    table.sort(list)
+    return list
+end
+
+--- Hand on what this worker counted since the last call.
+-- @tparam function each function(id, counts), with retries, refused (retries that the budget did
+--   not allow), ejections, returns, broken (503 of the circuit breaker), overflowed (503 of the
+--   queue); all of them of this worker
+function _M:counters(each)
+    for id, l in pairs(self.lives) do
+        local counts, any = l.counts, false
+        for _, n in pairs(counts) do
+            any = any or n > 0
+        end
+        if any then
+            each(id, counts)
+            for name in pairs(counts) do
+                counts[name] = 0
+            end
+        end
+    end
+end
+
+return _M

@@ -1,0 +1,133 @@
+--- What specs of the peers need: a clock, shared dicts whose keys end, and workers that share one
+-- page.
+local cells = require "headgate.cells"
+local fixture = require "fixture"
+local peers = require "headgate.peers"
+
+local _M = {}
+
+--- A clock that stands still until it is told to go on.
+function _M.clock(at)
+    local clock = { at = at or 1000 }
+    clock.now = function() return clock.at end
+    return clock
+end
+
+--- A shared dict; keys with a time end by the clock.
+function _M.dict(clock)
+    local dict, ends = fixture.dict(), {}
+    local function drop(key)
+        if ends[key] and clock.at >= ends[key] then
+            dict.values[key], ends[key] = nil, nil
+        end
+    end
+    local d = { values = dict.values }
+    function d.get(_, key)
+        drop(key)
+        return dict.values[key]
+    end
+    function d.safe_set(_, key, value, seconds)
+        if d.full then
+            return nil, "no memory"
+        end
+        dict.values[key], ends[key] = value, seconds and clock.at + seconds
+        return true
+    end
+    function d.safe_add(_, key, value, seconds)
+        if d:get(key) ~= nil then
+            return false, "exists"
+        end
+        return d:safe_set(key, value, seconds)
+    end
+    function d.incr(_, key, by, init, seconds)
+        local value = d:get(key)
+        if value == nil then
+            if d.full then
+                return nil, "no memory"
+            end
+            dict.values[key], ends[key] = init + by, seconds and clock.at + seconds
+            return init + by
+        end
+        dict.values[key] = value + by
+        return value + by
+    end
+    function d.expire(_, key, seconds)
+        ends[key] = clock.at + seconds
+        return true
+    end
+    function d.delete(_, key)
+        dict.values[key], ends[key] = nil, nil
+    end
+    function d.get_keys()
+        local keys = {}
+        for key in pairs(dict.values) do
+            drop(key)
+            keys[#keys + 1] = dict.values[key] ~= nil and key or nil
+        end
+        return keys
+    end
+    return d
+end
+
+--- A proxy, whose workers share a clock and a dict.
+function _M.proxy()
+    local clock = _M.clock()
+    return { clock = clock, dict = _M.dict(clock), logged = {}, workers = 0 }
+end
+
+--- A semaphore whose wait runs on_wait and then lets the time pass.
+local function semaphores(proxy)
+    return {
+        new = function()
+            local s = { posted = 0 }
+            function s.post(_, n) s.posted = s.posted + n end
+            function s.wait(_, seconds)
+                if proxy.on_wait then
+                    proxy.on_wait()
+                end
+                if s.posted > 0 then
+                    s.posted = s.posted - 1
+                    return true
+                end
+                proxy.clock.at = proxy.clock.at + seconds
+                return nil, "timeout"
+            end
+            return s
+        end,
+    }
+end
+
+--- Start a worker.
+-- @treturn table the peers of this worker; worker.pid
+function _M.worker(proxy, o)
+    o = o or {}
+    proxy.workers = proxy.workers + 1
+    local pid = o.pid or 100 + proxy.workers
+    local own_cells = assert(cells.open({
+        dict = proxy.dict, now = proxy.clock.now, random = function() return 1 end,
+    }))
+    own_cells:claim(pid, o.alive or function() return true end)
+    local worker = peers.new({
+        dict = proxy.dict, cells = own_cells, now = proxy.clock.now,
+        random = function() return 0 end, semaphore = semaphores(proxy),
+        log = function(...) proxy.logged[#proxy.logged + 1] = table.concat({ ... }) end,
+    })
+    worker.pid = pid
+    return worker
+end
+
+--- The function that reads variables of nginx, over a table.
+function _M.reader(variables)
+    return function(name) return variables[name] end
+end
+
+--- The addresses that may be picked.
+function _M.open(life)
+    local list = {}
+    for _, p in ipairs(life.ready) do
+        list[#list + 1] = not p.blocked and p.address or nil
+    end
+    return list
+end
+
+return _M
