@@ -13,3 +13,16 @@ func parseBool(value string) (bool, error) {
 	}
 	return b, nil
 }
+
+// inBooleans makes a parse function for a boolean.
+func inBooleans(set func(*Values, bool)) func(string, *Values) error {
+	return func(value string, into *Values) error {
+		on, err := parseBool(value)
+		if err == nil {
+			set(into, on)
+		}
+		return err
+	}
+}
+
+const boolValues = `"true" or "false"`

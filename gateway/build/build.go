@@ -72,6 +72,8 @@ type Options struct {
 	Listeners []model.Listener
 	// DefaultMaxBodyBytes caps request bodies; 0 means no limit.
 	DefaultMaxBodyBytes int64
+	// Defaults hold where neither Ingress nor Service says anything.
+	Defaults Defaults
 	// ProfileName is nginxconf.ProfileName; RejectProfile needs it to know a profile by its name.
 	ProfileName func(model.Profile) string
 }
@@ -85,6 +87,8 @@ type Result struct {
 	Served []snapshot.Key
 	// ExternalNames are to be resolved, sorted; the answers belong into Snapshot.Resolutions.
 	ExternalNames []string
+	// Checks are the active health checks to be run, sorted by upstream; the answers belong into Snapshot.Verdicts.
+	Checks []Check
 	// UnknownRegexes are to be checked by the proxy, sorted; until LearnRegexes their routes are held back:
 	// the last good version of the Ingress is served, else 503.
 	UnknownRegexes []string
@@ -94,9 +98,11 @@ type Result struct {
 // versions, the proxy's verdicts. It is not safe for concurrent use.
 type Builder struct {
 	options Options
-	reader  *annotations.Reader
-	refuse  *reach.List
-	profile model.Profile // of routes that ask for nothing else
+	reader  *annotations.Reader // of Ingresses
+	// serviceReader reads the annotations of Services.
+	serviceReader *annotations.Reader
+	refuse        *reach.List
+	profile       model.Profile // of routes that ask for nothing else
 
 	// memory is all that a build takes from earlier ones. The rest could be computed again from the snapshot.
 	memory memory
@@ -110,26 +116,37 @@ type memory struct {
 	certificates map[snapshot.Key]*certificate // by Secret: the newest that was good
 	verdicts     map[string]string             // by regex: "" or the proxy's error
 	rejected     map[string]string             // by profile name: why
+	peers        map[snapshot.Key]*peerSecret  // by Secret: the newest that was good
+	// services are the last good annotations by Service.
+	services map[snapshot.Key]*annotations.Balancing
+}
+
+func newMemory() memory {
+	return memory{
+		lastGood:     map[string]*ingress{},
+		certificates: map[snapshot.Key]*certificate{},
+		verdicts:     map[string]string{},
+		rejected:     map[string]string{},
+		peers:        map[snapshot.Key]*peerSecret{},
+		services:     map[snapshot.Key]*annotations.Balancing{},
+	}
 }
 
 // New makes a Builder.
 func New(o Options) *Builder {
 	b := &Builder{
-		options: o,
-		reader:  annotations.NewReader(o.AnnotationPrefix),
+		options:       o,
+		reader:        annotations.NewReader(o.AnnotationPrefix),
+		serviceReader: annotations.NewServiceReader(),
 		refuse: reach.New(reach.Config{
 			AllowLoopback: o.AllowLoopback, Deny: o.Deny, Allow: o.Allow, Own: o.OwnAddresses, APIServers: o.APIServers,
 		}),
-		memory: memory{
-			lastGood:     map[string]*ingress{},
-			certificates: map[snapshot.Key]*certificate{},
-			verdicts:     map[string]string{},
-			rejected:     map[string]string{},
-		},
+		memory: newMemory(),
 	}
 	b.options.Listeners = sortedListeners(o.Listeners)
 	b.profile = o.Settings.DefaultProfile
 	b.profile.BodyClass = bodyClass(o.DefaultMaxBodyBytes)
+	b.options.Defaults = o.Defaults.complete(b.profile)
 	b.inputs = newInputs()
 	b.outputs = newOutputs()
 	return b
@@ -143,6 +160,7 @@ func (b *Builder) Build(s *snapshot.Snapshot, now time.Time) *Result {
 	b.buildUpstreams()
 	b.checkCertificates(now)
 	b.forget()
+	b.forgetPeers()
 	return b.result(s)
 }
 

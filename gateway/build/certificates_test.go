@@ -33,8 +33,16 @@ func testCertificates() []*snapshot.Secret {
 		tlsSecret("c", key, 90*day, -day, "a.example", "b.example"),
 		tlsSecret("c", key, 90*day, day, "a.example"),
 		tlsSecret("c", key, -day, 90*day, "a.example"),
+		withCA(tlsSecret("c", key, 90*day, 90*day, "b.example")),
+		withCA(tlsSecret("c", key, 90*day, 90*day, "c.example")),
 		broken,
 	}
+}
+
+// withCA adds the certificate itself as the authority of peers.
+func withCA(s *snapshot.Secret) *snapshot.Secret {
+	s.Data["ca.crt"] = s.Data["tls.crt"]
+	return s
 }
 
 // tlsSecret makes a self-signed certificate that is valid from testNow-before to testNow+after.

@@ -8,18 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
+	"headgate/gateway/annotations"
 	"headgate/gateway/model"
 	"headgate/gateway/snapshot"
 )
 
-// What ingress-nginx does by default (proxy-connect-timeout, proxy-send-timeout, proxy-read-timeout,
-// proxy-next-upstream-tries, http-redirect-code).
 const (
-	connectTimeout   = 5 * time.Second
-	transferTimeout  = 60 * time.Second
-	triesPerRequest  = 3
+	// redirectToHTTPS is what ingress-nginx answers by default (http-redirect-code).
 	redirectToHTTPS  = 308
 	onlyBackendShare = 1
 )
@@ -30,6 +26,10 @@ type hostOutput struct {
 	upstreams []upstreamRef
 	services  []snapshot.Key // looked at, existing or not
 	secrets   []snapshot.Key // likewise
+	// What its profiles name, and the policies of its upstreams. Nil for nearly all hosts.
+	identities map[model.IdentityID]*model.Identity
+	fastcgis   map[model.FastCGIID]*model.FastCGI
+	overlays   map[string]*annotations.Balancing // by name of the policy
 }
 
 // hostBuild is the work on one host.
@@ -46,6 +46,10 @@ type hostBuild struct {
 	usedUpstreams []upstreamRef
 	seenServices  []snapshot.Key
 	seenSecrets   []snapshot.Key
+	choices       map[choiceKey]choice
+	identities    map[model.IdentityID]*model.Identity
+	fastcgis      map[model.FastCGIID]*model.FastCGI
+	overlays      map[string]*annotations.Balancing
 }
 
 // claim is one path of one Ingress that has won its place in the host.
@@ -125,6 +129,8 @@ func (h *hostBuild) build() hostOutput {
 		services:  sortedUnique(h.seenServices, snapshot.Key.Compare),
 		secrets:   sortedUnique(h.seenSecrets, snapshot.Key.Compare),
 		upstreams: sortedUnique(h.usedUpstreams, compareUpstreamRefs),
+
+		identities: h.identities, fastcgis: h.fastcgis, overlays: h.overlays,
 	}
 }
 
@@ -250,8 +256,8 @@ func (h *hostBuild) route(c *claim) *model.Route {
 	r := &model.Route{
 		Match:        model.Match{Path: h.match(c)},
 		Filters:      h.filters(c),
-		Timeouts:     model.Timeouts{Connect: connectTimeout, Send: transferTimeout, Read: transferTimeout},
-		Retry:        model.Retry{Tries: triesPerRequest},
+		Timeouts:     h.options.Defaults.Timeouts,
+		Retry:        h.options.Defaults.Retry,
 		MaxBodyBytes: h.options.DefaultMaxBodyBytes,
 		Profile:      h.profile,
 		Source: model.Source{
@@ -262,15 +268,28 @@ func (h *hostBuild) route(c *claim) *model.Route {
 	if c.path.backend.invalid == "" {
 		r.Source.Port = c.path.backend.port()
 	}
-	ref, why := h.resolve(c)
+	h.tune(r, &c.in.values)
+	ref, cookie, why := h.resolve(c)
 	share := h.backendShare(ref)
 	if why == "" {
 		r.Source.Port = share.port
 	}
-	r.Unavailable = cmp.Or(c.entry.closed, h.heldBack(c.path), why, h.profileRejected(c, r.Profile))
+	r.Unavailable = cmp.Or(c.entry.closed, h.heldBack(c.path), why)
 	if r.Unavailable == "" {
-		r.Backends = share.backends
-		h.usedUpstreams = append(h.usedUpstreams, ref)
+		h.fastCGI(&c.in.values, r)
+		r.Unavailable = h.identify(c, r, ref)
+	}
+	if r.Unavailable == "" {
+		r.Unavailable = h.profileRejected(c, r.Profile)
+	}
+	if r.Unavailable != "" {
+		r.Profile = h.profile // nobody needs the other one in nginx.conf
+		return r
+	}
+	r.Backends = share.backends
+	h.usedUpstreams = append(h.usedUpstreams, ref)
+	if cookie && !c.regex {
+		r.CookiePath = cookiePath(c.value)
 	}
 	return r
 }
@@ -320,11 +339,12 @@ func (h *hostBuild) filters(c *claim) []model.Filter {
 	return filters
 }
 
-// resolve finds the upstream of a path, or says why there is none, and notes the problem.
-func (h *hostBuild) resolve(c *claim) (upstreamRef, string) {
+// resolve finds the upstream of a path, or says why there is none, and notes the problem. The second value tells
+// whether the upstream sets a sticky cookie for the path.
+func (h *hostBuild) resolve(c *claim) (upstreamRef, bool, string) {
 	ref := c.path.backend
 	if ref.invalid != "" {
-		return upstreamRef{}, ref.invalid
+		return upstreamRef{}, false, ref.invalid
 	}
 	key := snapshot.Key{Namespace: c.in.src.Namespace, Name: ref.service}
 	h.seenServices = append(h.seenServices, key)
@@ -333,15 +353,16 @@ func (h *hostBuild) resolve(c *claim) (upstreamRef, string) {
 		why := fmt.Sprintf("there is no Service %s", key)
 		h.problems = append(h.problems, c.in.problem(c.path.backendField("service.name"), BackendNotFound,
 			why+"; the path answers 503; create the Service or write the name of one that exists"))
-		return upstreamRef{}, why
+		return upstreamRef{}, false, why
 	}
 	port, why := findPort(service, ref)
 	if why != "" {
 		h.problems = append(h.problems, c.in.problem(c.path.backendField("service.port"), PortNotFound,
 			why+"; the path answers 503"))
-		return upstreamRef{}, why
+		return upstreamRef{}, false, why
 	}
-	return upstreamRef{service: key, port: port}, ""
+	choice := h.choosePolicy(c.in, service)
+	return upstreamRef{service: key, port: port, policy: choice.policy}, choice.cookie, ""
 }
 
 // profileRejected tells that nginx does not accept the profile of a route, or "".
@@ -390,5 +411,5 @@ func typeName(p *path) string {
 // sortedUnique gives a copy that holds each value once, and no spare memory.
 func sortedUnique[T comparable](list []T, compare func(a, b T) int) []T {
 	slices.SortFunc(list, compare)
-	return slices.Clone(slices.Compact(list))
+	return slices.Clone(slices.Compact(list)) // comparable values that compare as equal are equal
 }

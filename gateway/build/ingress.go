@@ -30,6 +30,8 @@ type ingress struct {
 	bare bool
 	// patterns are the regexes that only the proxy can judge.
 	patterns []string
+	// policy names what values.Balancing says; see policyName.
+	policy string
 	// invalid says why nothing of this version may be served: an annotation that cannot be read.
 	invalid string
 	// withheld says why its paths answer 503 although it can be read: an access control that is not served yet.
@@ -144,23 +146,42 @@ func (in *ingress) readAnnotations(reader *annotations.Reader) {
 	var faults []annotations.Fault
 	in.values, faults = reader.Read(in.src.Annotations)
 	for _, f := range faults {
-		field := fmt.Sprintf("metadata.annotations[%s]", f.Name)
+		field := annotationField(f.Name)
 		switch f.Kind {
 		case annotations.Invalid:
-			in.note(in.problem(field, InvalidAnnotation, f.Message))
-			if in.invalid == "" {
-				in.invalid = f.Message
-			}
+			in.refuse(field, f.Message)
 		case annotations.Unsupported:
 			in.note(in.unsupported(field, f))
-		case annotations.Unknown:
-			in.note(in.warning(field, UnknownAnnotation, f.Message))
+		case annotations.Unknown, annotations.Idle:
+			in.note(in.warning(field, reasonOf(f.Kind), f.Message))
 		}
 	}
+	if in.values.Balancing != nil {
+		in.policy = policyName(in.values.Balancing)
+	}
+	in.checkPeerSecret(reader.Prefix())
 	if in.leftOut {
 		// That it is served without some other annotation would be untrue.
 		in.problems = slices.DeleteFunc(in.problems, func(p Problem) bool { return p.Warning && p.Reason == Unsupported })
 	}
+}
+
+// refuse notes an annotation that keeps this version from being served.
+func (in *ingress) refuse(field, message string) {
+	in.note(in.problem(field, InvalidAnnotation, message))
+	in.invalid = cmp.Or(in.invalid, message)
+}
+
+// checkPeerSecret keeps an Ingress from using the private key of another namespace.
+func (in *ingress) checkPeerSecret(prefix string) {
+	t := in.values.PeerTLS
+	if t == nil || t.SecretNamespace == "" || t.SecretNamespace == in.src.Namespace {
+		return
+	}
+	name := prefix + proxySSLSecret
+	in.refuse(annotationField(name), fmt.Sprintf(
+		"annotation %s: Secret %s/%s is of another namespace; copy it into namespace %s and write its name here",
+		name, t.SecretNamespace, t.Secret, in.src.Namespace))
 }
 
 // unsupported closes or leaves out an Ingress whose annotation says who may come in, or that it is no Ingress of its own.

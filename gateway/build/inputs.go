@@ -2,6 +2,7 @@ package build
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"headgate/gateway/model"
@@ -17,6 +18,7 @@ type inputs struct {
 	slices   map[snapshot.Key][]*snapshot.EndpointSlice // by service, sorted by key
 	secrets  map[snapshot.Key]*snapshot.Secret
 	answers  map[string]*snapshot.Resolution
+	ill      map[model.UpstreamID][]netip.AddrPort // peers that are down, sorted
 
 	// byHost lists the Ingresses that are served for a host, the oldest first.
 	byHost map[model.HostName][]*entry
@@ -49,6 +51,7 @@ func newInputs() inputs {
 		slices:        map[snapshot.Key][]*snapshot.EndpointSlice{},
 		secrets:       map[snapshot.Key]*snapshot.Secret{},
 		answers:       map[string]*snapshot.Resolution{},
+		ill:           map[model.UpstreamID][]netip.AddrPort{},
 		byHost:        map[model.HostName][]*entry{},
 		unsettled:     map[*entry]struct{}{},
 		dirtyHosts:    map[model.HostName]struct{}{},
@@ -70,6 +73,7 @@ func (b *Builder) takeIn(s *snapshot.Snapshot) {
 	eachChange(in.last.Ingresses, s.Ingresses, keyOfIngress, b.takeIngress)
 	eachChange(in.last.Services, s.Services, keyOfService, func(key snapshot.Key, _, service *snapshot.Service) {
 		put(in.services, key, service)
+		b.takeServicePolicy(key, service)
 		in.dirtyServices[key] = struct{}{}
 	})
 	eachChange(in.last.EndpointSlices, s.EndpointSlices, keyOfSlice, func(_ snapshot.Key, old, slice *snapshot.EndpointSlice) {
@@ -87,6 +91,7 @@ func (b *Builder) takeIn(s *snapshot.Snapshot) {
 		put(in.answers, key.Name, answer)
 		in.dirtyNames[key.Name] = struct{}{}
 	})
+	b.takeVerdicts(s.Verdicts)
 	in.last = s
 }
 

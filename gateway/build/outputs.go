@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"headgate/gateway/annotations"
 	"headgate/gateway/model"
 	"headgate/gateway/snapshot"
 )
@@ -27,6 +28,11 @@ type outputs struct {
 	changedUpstreams   map[model.UpstreamID]*model.Upstream // nil: gone
 	upstreamsOfService index[snapshot.Key, model.UpstreamID]
 	upstreamsOfName    index[string, model.UpstreamID]
+
+	servicePolicies map[snapshot.Key]*annotations.Balancing // of Services that have annotations
+	peerSecrets     map[snapshot.Key]*peerState
+	identities      catalogue[model.IdentityID, model.Identity]
+	fastcgis        catalogue[model.FastCGIID, model.FastCGI]
 
 	secrets             map[snapshot.Key]*secretState
 	certificateUsers    map[snapshot.Key]int // hosts, and the setting of the default certificate
@@ -52,6 +58,10 @@ func newOutputs() outputs {
 		changedUpstreams:    map[model.UpstreamID]*model.Upstream{},
 		upstreamsOfService:  index[snapshot.Key, model.UpstreamID]{},
 		upstreamsOfName:     index[string, model.UpstreamID]{},
+		servicePolicies:     map[snapshot.Key]*annotations.Balancing{},
+		peerSecrets:         map[snapshot.Key]*peerState{},
+		identities:          newCatalogue[model.IdentityID, model.Identity](),
+		fastcgis:            newCatalogue[model.FastCGIID, model.FastCGI](),
 		secrets:             map[snapshot.Key]*secretState{},
 		certificateUsers:    map[snapshot.Key]int{},
 		kept:                map[snapshot.Key]*model.Certificate{},
@@ -73,10 +83,13 @@ func (b *Builder) result(s *snapshot.Snapshot) *Result {
 			Hosts:        b.hostList,
 			Upstreams:    b.upstreamList,
 			Certificates: b.certificates,
+			Identities:   b.identities.sorted(),
+			FastCGI:      b.fastcgis.sorted(),
 		},
 		Problems:       b.notes.list(),
 		Served:         b.servedKeys(s),
 		ExternalNames:  slices.Sorted(maps.Keys(b.upstreamsOfName)),
+		Checks:         checksOf(b.upstreamList),
 		UnknownRegexes: b.unknownRegexes(),
 	}
 }
@@ -106,13 +119,15 @@ func (b *Builder) use(name model.HostName, out *hostOutput) {
 		id := ref.id()
 		up := b.upstreams[id]
 		if up == nil {
-			up = &upstreamOutput{ref: ref}
+			up = &upstreamOutput{ref: ref, over: out.overlays[ref.policy]}
 			b.upstreams[id] = up
 			b.upstreamsOfService.add(ref.service, id)
 			b.dirtyUpstreams[id] = struct{}{}
 		}
 		up.users++
 	}
+	b.identities.use(out.identities)
+	b.fastcgis.use(out.fastcgis)
 	if id := out.host.Certificate; id != "" {
 		b.useCertificate(keyOfCertificate(id), 1)
 	}
@@ -140,6 +155,8 @@ func (b *Builder) unuse(name model.HostName, out, next *hostOutput) {
 			b.dirtyUpstreams[ref.id()] = struct{}{}
 		}
 	}
+	b.identities.unuse(out.identities)
+	b.fastcgis.unuse(out.fastcgis)
 	if id := out.host.Certificate; id != "" {
 		b.useCertificate(keyOfCertificate(id), -1)
 	}

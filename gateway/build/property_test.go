@@ -24,13 +24,14 @@ type world struct {
 	slices    map[snapshot.Key]*snapshot.EndpointSlice
 	secrets   map[snapshot.Key]*snapshot.Secret
 	answers   map[snapshot.Key]*snapshot.Resolution
+	verdicts  []snapshot.Verdict
 }
 
 func newWorld() *world {
 	return &world{
 		map[snapshot.Key]*snapshot.Ingress{}, map[snapshot.Key]*snapshot.IngressClass{},
 		map[snapshot.Key]*snapshot.Service{}, map[snapshot.Key]*snapshot.EndpointSlice{},
-		map[snapshot.Key]*snapshot.Secret{}, map[snapshot.Key]*snapshot.Resolution{},
+		map[snapshot.Key]*snapshot.Secret{}, map[snapshot.Key]*snapshot.Resolution{}, nil,
 	}
 }
 
@@ -46,6 +47,14 @@ func (w *world) snapshot() *snapshot.Snapshot {
 	return &snapshot.Snapshot{
 		Ingresses: listed(w.ingresses), IngressClasses: listed(w.classes), Services: listed(w.services),
 		EndpointSlices: listed(w.slices), Secrets: listed(w.secrets), Resolutions: listed(w.answers),
+		Verdicts: w.verdicts,
+	}
+}
+
+func (m memory) clone() memory {
+	return memory{
+		lastGood: maps.Clone(m.lastGood), certificates: maps.Clone(m.certificates), verdicts: maps.Clone(m.verdicts),
+		rejected: maps.Clone(m.rejected), peers: maps.Clone(m.peers), services: maps.Clone(m.services),
 	}
 }
 
@@ -102,6 +111,22 @@ func (w *world) edit(t *rapid.T, certificates []*snapshot.Secret) {
 	}
 }
 
+// judge says of some peers that are checked that they are down, in a new list as a checker's; some verdicts are older than that.
+func (w *world) judge(t *rapid.T, checks []Check) {
+	if rapid.IntRange(0, 2).Draw(t, "judge") == 0 {
+		return
+	}
+	verdicts := slices.DeleteFunc(slices.Clone(w.verdicts), func(snapshot.Verdict) bool { return rapid.Bool().Draw(t, "forget") })
+	for _, c := range checks {
+		for _, p := range c.Peers {
+			if rapid.IntRange(0, 2).Draw(t, "down") == 0 {
+				verdicts = append(verdicts, snapshot.Verdict{Upstream: string(c.Upstream), Address: p.Address, Down: rapid.IntRange(0, 4).Draw(t, "verdict") > 0})
+			}
+		}
+	}
+	w.verdicts = verdicts
+}
+
 func change[T any](m map[snapshot.Key]*T, key snapshot.Key, remove bool, create func() *T) {
 	if remove {
 		delete(m, key)
@@ -126,7 +151,11 @@ func someIngress(t *rapid.T, key snapshot.Key) *snapshot.Ingress {
 	for _, a := range rapid.SliceOfN(rapid.SampledFrom([][2]string{
 		{"use-regex", "true"}, {"use-regex", "false"}, {"rewrite-target", "/"}, {"rewrite-target", "/z$1"}, {"ssl-redirect", "false"},
 		{"force-ssl-redirect", "true"}, {"ssl-redirect", "perhaps"}, {"unknown", "x"}, {"enable-cors", "true"},
-	}), 0, 2).Draw(t, "annotations") { // one in eight cannot be read
+		{"affinity", "cookie"}, {"load-balance", "ewma"}, {"load-balance", "round_robin"}, {"upstream-hash-by", "$host"}, {"service-upstream", "true"},
+		{"proxy-read-timeout", "9"}, {"proxy-body-size", "20m"}, {"proxy-buffering", "on"}, {"backend-protocol", "HTTPS"},
+		{"backend-protocol", "FCGI"}, {"fastcgi-index", "i.php"}, {"backend-protocol", "HTTPS"}, {"proxy-ssl-secret", "c"}, {"proxy-ssl-secret", "d"},
+		{"proxy-ssl-secret", "n/c"}, {"proxy-ssl-verify", "on"},
+	}), 0, 4).Draw(t, "annotations") { // one in thirty cannot be read
 		in.Annotations["nginx.ingress.kubernetes.io/"+a[0]] = a[1]
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "rules") {
@@ -168,6 +197,18 @@ func someService(t *rapid.T, key snapshot.Key) *snapshot.Service {
 		Meta: snapshot.Meta{Key: key}, Type: pick(t, "type", snapshot.ServiceClusterIP, snapshot.ServiceClusterIP, snapshot.ServiceExternalName),
 		Ports: []snapshot.ServicePort{{Name: pick(t, "portName", "", "web"), Number: 80, Protocol: "TCP"}},
 	}
+	for _, a := range rapid.SliceOfN(rapid.SampledFrom([][2]string{
+		{"health-check", "tcp"}, {"health-check", "tcp"}, {"load-balance", "ewma"}, {"max-requests", "7"}, {"eject", "perhaps"}, {"unknown", "x"},
+	}), 0, 2).Draw(t, "serviceAnnotations") {
+		if s.Annotations == nil {
+			s.Annotations = map[string]string{}
+		}
+		s.Annotations["headgate.io/"+a[0]] = a[1]
+	}
+	if pick(t, "clusterIP", true, false) {
+		s.ClusterIPs = []netip.Addr{netip.MustParseAddr("10.96.0.1")}
+	}
+	s.ClientIP = pick(t, "clientIP", 0, 0, 3*time.Hour)
 	if s.Type == snapshot.ServiceExternalName {
 		s.ExternalName = pick(t, "externalName", "up.example", "Down.Example.", "bad_name", "192.0.2.9", "127.0.0.1")
 	}
@@ -219,12 +260,10 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 			now := testNow.Add(time.Duration(rapid.IntRange(-2, 2).Draw(t, "day")) * 24 * time.Hour)
 			s := w.snapshot()
 			scratch := New(options)
-			scratch.memory = memory{
-				lastGood: maps.Clone(b.memory.lastGood), certificates: maps.Clone(b.memory.certificates),
-				verdicts: maps.Clone(b.memory.verdicts), rejected: maps.Clone(b.memory.rejected),
-			}
+			scratch.memory = b.memory.clone()
 			got, want := b.Build(s, now), scratch.Build(s, now)
 			requireEqual(t, got, want)
+			w.judge(t, got.Checks)
 			switch rapid.IntRange(0, 5).Draw(t, "proxy") {
 			case 0, 1, 2:
 				verdicts := map[string]string{}
@@ -253,6 +292,7 @@ func requireEqual(t *rapid.T, got, want *Result) {
 			"settings": r.Model.Settings, "hosts": slices.Concat(r.Model.Hosts), "upstreams": slices.Concat(r.Model.Upstreams),
 			"certificates": slices.Concat(r.Model.Certificates), "problems": slices.Concat(r.Problems),
 			"served": slices.Concat(r.Served), "names": slices.Concat(r.ExternalNames), "regexes": slices.Concat(r.UnknownRegexes),
+			"checks": slices.Concat(r.Checks), "identities": slices.Concat(r.Model.Identities), "fastcgi": slices.Concat(r.Model.FastCGI),
 		}
 	}
 	a, b := parts(got), parts(want)

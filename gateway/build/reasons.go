@@ -15,6 +15,8 @@ const (
 	InvalidAnnotation Reason = "InvalidAnnotation"
 	// UnknownAnnotation: an annotation under our prefix that nobody knows.
 	UnknownAnnotation Reason = "UnknownAnnotation"
+	// UnusedAnnotation: an annotation that does nothing beside the others, or with this Service.
+	UnusedAnnotation Reason = "UnusedAnnotation"
 	// Unsupported: an annotation of ingress-nginx that headgate does not serve yet.
 	Unsupported Reason = "Unsupported"
 	// InvalidHost: a host is not a DNS name or a one-label wildcard.
@@ -39,6 +41,8 @@ const (
 	InvalidExternalName Reason = "InvalidExternalName"
 	// UnresolvedExternalName: spec.externalName of a service does not resolve.
 	UnresolvedExternalName Reason = "UnresolvedExternalName"
+	// AllPeersDown: the health check of an upstream fails for all of its peers; they are used all the same.
+	AllPeersDown Reason = "AllPeersDown"
 	// AddressRefused: an upstream address stands on the deny-list.
 	AddressRefused Reason = "AddressRefused"
 	// SecretNotFound: a TLS Secret does not exist; the default certificate is served.

@@ -9,29 +9,36 @@ import (
 	"slices"
 	"strings"
 
+	"headgate/gateway/annotations"
 	"headgate/gateway/model"
 	"headgate/gateway/reach"
 	"headgate/gateway/snapshot"
 )
 
-// upstreamRef names a port of a service.
+// upstreamRef names a port of a service and, where an Ingress wants it balanced in another way, that way.
 type upstreamRef struct {
 	service snapshot.Key
 	port    uint16
+	policy  string // see policyName
 }
 
 func (r upstreamRef) id() model.UpstreamID {
-	return model.UpstreamID(fmt.Sprintf("%s/%d", r.service, r.port))
+	id := fmt.Sprintf("%s/%d", r.service, r.port)
+	if r.policy != "" {
+		id += "#" + r.policy
+	}
+	return model.UpstreamID(id)
 }
 
 func compareUpstreamRefs(a, b upstreamRef) int {
-	return cmp.Or(a.service.Compare(b.service), cmp.Compare(a.port, b.port))
+	return cmp.Or(a.service.Compare(b.service), cmp.Compare(a.port, b.port), cmp.Compare(a.policy, b.policy))
 }
 
 // upstreamOutput is one upstream of the model, and what it was made from.
 type upstreamOutput struct {
 	ref      upstreamRef
-	users    int // hosts that send requests to it
+	over     *annotations.Balancing // what the Ingresses say, where ref.policy is set
+	users    int                    // hosts that send requests to it
 	upstream *model.Upstream
 	external string // name to be resolved, or ""
 }
@@ -65,11 +72,14 @@ func (b *Builder) buildUpstreams() {
 
 func (b *Builder) buildUpstream(id model.UpstreamID, out *upstreamOutput) {
 	u := &upstreamBuild{Builder: b, service: b.inputs.services[out.ref.service], ref: out.ref}
+	u.policy = b.policyOf(u.service, out.over)
 	u.build()
-	next := &model.Upstream{ID: id, Algorithm: model.RoundRobin, Peers: u.sortedPeers()}
-	if out.upstream == nil || !reflect.DeepEqual(out.upstream, next) {
-		out.upstream = next
-		b.changedUpstreams[id] = next
+	next := u.policy.upstream
+	next.ID, next.Peers = id, u.sortedPeers()
+	u.setDown(&next)
+	if out.upstream == nil || !reflect.DeepEqual(out.upstream, &next) {
+		out.upstream = &next
+		b.changedUpstreams[id] = &next
 	}
 	out.external = u.external
 	if out.external != "" {
@@ -83,6 +93,7 @@ type upstreamBuild struct {
 	*Builder
 	service  *snapshot.Service // nil while a host still refers to it that is about to change
 	ref      upstreamRef
+	policy   policy
 	peers    map[netip.AddrPort]bool // true: draining
 	external string
 	problems []Problem
@@ -94,9 +105,34 @@ func (u *upstreamBuild) build() {
 	case u.service == nil:
 	case u.service.Type == snapshot.ServiceExternalName:
 		u.fromExternalName()
+	case u.policy.service && u.fromService():
 	default:
 		u.fromSlices()
 	}
+}
+
+// fromService takes the address of the Service itself for the only peer. It gives false for a headless Service,
+// whose endpoints are used then, as in ingress-nginx.
+func (u *upstreamBuild) fromService() bool {
+	if len(u.service.ClusterIPs) == 0 {
+		u.problems = append(u.problems, Problem{
+			Object: objectOf("Service", &u.service.Meta), Field: "spec.clusterIP", Reason: UnusedAnnotation, Warning: true,
+			Message: "service-upstream asks for the address of the Service, and it has none; its endpoints are used; " +
+				"take service-upstream back, or give the Service an address",
+		})
+		return false
+	}
+	refused := refusals{}
+	address := u.service.ClusterIPs[0] // the others are the same Service in another family (KEP-563)
+	if why := u.refuse.Refuse(address); why != reach.Allowed {
+		refused[address] = why
+		u.problems = append(u.problems, Problem{
+			Object: objectOf("Service", &u.service.Meta), Field: "spec.clusterIP", Reason: AddressRefused, Message: refused.message(),
+		})
+		return true
+	}
+	u.addPeer(netip.AddrPortFrom(address.Unmap(), u.ref.port), false)
+	return true
 }
 
 // fromSlices merges all slices of the service; the port is found by its name (KEP-752).

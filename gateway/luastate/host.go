@@ -22,7 +22,7 @@ const (
 //	 "regex": [[pattern, n]], "routes": [route]}
 //
 // n counts routes from 1, as Lua does. Prefixes stand without their trailing slash, so that "/" is "".
-func hostBody(h *model.Host, inlined model.Profile) []byte {
+func hostBody(h *model.Host, names *profileNames) []byte {
 	exact, prefix := map[string]int{}, map[string]int{}
 	var regexes []int
 	for i, r := range h.Routes {
@@ -54,7 +54,7 @@ func hostBody(h *model.Host, inlined model.Profile) []byte {
 				})
 			})
 		}
-		j.field("routes").array(len(h.Routes), func(i int) { encodeRoute(&j, h.Routes[i], inlined) })
+		j.field("routes").array(len(h.Routes), func(i int) { encodeRoute(&j, h.Routes[i], names) })
 	})
 	return j.buf
 }
@@ -80,9 +80,10 @@ func lengths(prefix map[string]int) []int64 {
 // encodeRoute leaves out what is the default:
 //
 //	{"backends": [id], "weights": [w], "unavailable": true, "redirect": {"status", "keepSlash"},
-//	 "rewrite": [literal or group number], "policy": "connect,send,read,tries" (ms), "maxBody": bytes,
-//	 "profile": name, "source": [kind, namespace, name, service, port]}
-func encodeRoute(j *jsonWriter, r *model.Route, inlined model.Profile) {
+//	 "rewrite": [literal or group number], "policy": "connect,send,read,tries,total" (ms; total 0: no bound),
+//	 "maxBody": bytes, "profile": name, "pool": name, "cookiePath": path, "noLog": true,
+//	 "source": [kind, namespace, name, service, port]}
+func encodeRoute(j *jsonWriter, r *model.Route, names *profileNames) {
 	j.object(func() {
 		encodeBackends(j, r)
 		for _, f := range r.Filters {
@@ -91,18 +92,44 @@ func encodeRoute(j *jsonWriter, r *model.Route, inlined model.Profile) {
 		if p := policy(r); p != "" {
 			j.field("policy").text(p)
 		}
-		named := r.Profile != inlined
+		named := r.Profile != names.inlined
 		if named {
-			j.field("profile").text(r.Profile.Name())
+			j.field("profile").text(names.of(r.Profile))
 		}
+		j.nonEmpty("pool", r.Profile.Pool())
 		// nginx itself enforces the cap of the inlined profile, for every kind of body.
-		if r.MaxBodyBytes > 0 && (named || r.MaxBodyBytes != inlined.BodyClass.Bytes()) {
+		if r.MaxBodyBytes > 0 && (named || r.MaxBodyBytes != names.inlined.BodyClass.Bytes()) {
 			j.field("maxBody").number(r.MaxBodyBytes)
+		}
+		if r.CookiePath != "/" {
+			j.nonEmpty("cookiePath", r.CookiePath)
+		}
+		if r.NoAccessLog {
+			j.yes("noLog")
 		}
 		s := r.Source
 		source := []string{s.Kind, s.Namespace, s.Name, s.Service, s.Port}
 		j.field("source").array(len(source), func(i int) { j.text(source[i]) })
 	})
+}
+
+// profileNames remembers the names of profiles, of which there are few: each is a hash.
+type profileNames struct {
+	inlined model.Profile // has no name
+	names   map[model.Profile]string
+}
+
+func newProfileNames(inlined model.Profile) *profileNames {
+	return &profileNames{inlined: inlined, names: map[model.Profile]string{}}
+}
+
+func (n *profileNames) of(p model.Profile) string {
+	name, known := n.names[p]
+	if !known {
+		name = p.Name()
+		n.names[p] = name
+	}
+	return name
 }
 
 func encodeBackends(j *jsonWriter, r *model.Route) {
@@ -161,10 +188,14 @@ func policy(r *model.Route) string {
 	send := milliseconds(r.Timeouts.Send, defaultSend)
 	read := milliseconds(r.Timeouts.Read, defaultRead)
 	if connect == defaultConnect.Milliseconds() && send == defaultSend.Milliseconds() &&
-		read == defaultRead.Milliseconds() && tries == defaultTries {
+		read == defaultRead.Milliseconds() && tries == defaultTries && r.Retry.Total <= 0 {
 		return ""
 	}
+	total := int64(0)
+	if r.Retry.Total > 0 {
+		total = milliseconds(r.Retry.Total, 0)
+	}
 	var j jsonWriter
-	j.numbers([]int64{connect, send, read, tries})
+	j.numbers([]int64{connect, send, read, tries, total})
 	return string(j.buf[1 : len(j.buf)-1])
 }

@@ -47,6 +47,23 @@ func (j *jsonWriter) number(n int64) { j.buf = strconv.AppendInt(j.buf, n, 10) }
 
 func (j *jsonWriter) bool(b bool) { j.buf = strconv.AppendBool(j.buf, b) }
 
+// yes writes a field that is true. What is false is left out.
+func (j *jsonWriter) yes(name string) { j.field(name).bool(true) }
+
+// positive writes a field that is greater than zero; nothing for any other.
+func (j *jsonWriter) positive(name string, n int64) {
+	if n > 0 {
+		j.field(name).number(n)
+	}
+}
+
+// nonEmpty writes a field that holds text; nothing for "".
+func (j *jsonWriter) nonEmpty(name, text string) {
+	if text != "" {
+		j.field(name).text(text)
+	}
+}
+
 // paths writes a map from path to route number, in the order of the paths; nothing when it is empty.
 func (j *jsonWriter) paths(name string, m map[string]int) {
 	if len(m) == 0 {

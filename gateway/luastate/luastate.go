@@ -46,24 +46,31 @@ func Hash(body []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
+// maxProfileNames is how many names of profiles are remembered before all are forgotten: nginx.conf could not hold as
+// many profiles at once, but over time every Secret of peers makes new ones.
+const maxProfileNames = 10_000
+
 // Encoder encodes models. It remembers the bodies of the last one by the identity of its parts, so
 // that an unchanged host, upstream or certificate costs a map lookup. Not goroutine-safe.
 type Encoder struct {
-	profile      model.Profile
+	profiles     *profileNames
 	hosts        map[*model.Host][]Object
 	upstreams    map[*model.Upstream]Object
 	certificates map[*model.Certificate]Object
 }
 
 // NewEncoder returns an encoder that remembers nothing yet.
-func NewEncoder() *Encoder { return &Encoder{} }
+func NewEncoder() *Encoder { return &Encoder{profiles: newProfileNames(model.Profile{})} }
 
 // Encode turns m into its objects. Equal models give equal states. Where a model breaks its promise
 // and names a host, upstream or certificate twice, the first one counts.
 func (e *Encoder) Encode(m *model.Model) State {
-	if e.profile != m.Settings.DefaultProfile {
+	if e.profiles.inlined != m.Settings.DefaultProfile {
 		// Routes name every profile but the default one.
-		e.hosts, e.profile = nil, m.Settings.DefaultProfile
+		e.hosts, e.profiles = nil, newProfileNames(m.Settings.DefaultProfile)
+	}
+	if len(e.profiles.names) > maxProfileNames {
+		clear(e.profiles.names)
 	}
 	hosts := make(map[*model.Host][]Object, len(m.Hosts))
 	upstreams := make(map[*model.Upstream]Object, len(m.Upstreams))
@@ -72,7 +79,7 @@ func (e *Encoder) Encode(m *model.Model) State {
 	objects := make([]Object, 0, 2*len(m.Hosts)+len(m.Upstreams)+len(m.Certificates)+1)
 	objects = append(objects, newObject("setting/global", encodeSettings(m.Settings)))
 	for _, h := range m.Hosts {
-		hosts[h] = remembered(e.hosts, h, func() []Object { return encodeHost(h, e.profile) })
+		hosts[h] = remembered(e.hosts, h, func() []Object { return encodeHost(h, e.profiles) })
 		objects = append(objects, hosts[h]...)
 	}
 	for _, u := range m.Upstreams {
@@ -109,8 +116,8 @@ func newObject(pointer string, body []byte) Object {
 }
 
 // encodeHost gives the host's object and, where it has a certificate of its own, the one for its SNI.
-func encodeHost(h *model.Host, inlined model.Profile) []Object {
-	objects := []Object{newObject("host/"+string(h.Name), hostBody(h, inlined))}
+func encodeHost(h *model.Host, names *profileNames) []Object {
+	objects := []Object{newObject("host/"+string(h.Name), hostBody(h, names))}
 	if h.TLS && h.Certificate != "" {
 		var j jsonWriter
 		j.object(func() { j.field("certificate").text(string(h.Certificate)) })

@@ -37,9 +37,10 @@ func TestBodies(t *testing.T) {
 		model.RewritePath{Parts: []model.RewritePart{{Literal: "/new/"}, {Group: 2}}},
 	}
 	tuned.Timeouts = model.Timeouts{Connect: time.Second, Read: 90 * time.Second}
-	tuned.Retry.Tries = 2
+	tuned.Retry = model.Retry{Tries: 2, Total: 1500 * time.Millisecond}
+	tuned.CookiePath, tuned.NoAccessLog = "/x", true
 	tuned.MaxBodyBytes = 5 << 20
-	tuned.Profile = model.Profile{BodyClass: model.Body16M}
+	tuned.Profile = model.Profile{BodyClass: model.Body16M, Protocol: model.ProtocolHTTPS, Identity: "0123456789ab"}
 	broken := route(model.PathExact, "/x")
 	broken.Unavailable = "its service is gone"
 	for name, c := range map[string]struct {
@@ -60,7 +61,8 @@ func TestBodies(t *testing.T) {
 		"everything a route can say": {
 			&model.Host{Name: "", Routes: []*model.Route{tuned}},
 			`{"name":"","exact":{"/x":1},"routes":[{"backends":["d/a/80","d/b/80"],"weights":[1,3],"redirect":{"status":308,"keepSlash":true},` +
-				`"rewrite":["/new/",2],"policy":"1000,60000,90000,2","profile":"` + tuned.Profile.Name() + `","maxBody":5242880,` + source + `}]}`,
+				`"rewrite":["/new/",2],"policy":"1000,60000,90000,2,1500","profile":"` + tuned.Profile.Name() + `","pool":"headgate_https_0123456789ab",` +
+				`"maxBody":5242880,"cookiePath":"/x","noLog":true,` + source + `}]}`,
 		},
 		"unavailable": {
 			&model.Host{Name: "", Routes: []*model.Route{broken, {Match: broken.Match}}},
@@ -69,7 +71,7 @@ func TestBodies(t *testing.T) {
 		"no routes": {&model.Host{Name: "a.test"}, `{"name":"a.test","routes":[]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := string(hostBody(c.host, model.Profile{}))
+			got := string(hostBody(c.host, newProfileNames(model.Profile{})))
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
@@ -83,9 +85,35 @@ func TestBodies(t *testing.T) {
 		`{"peers":["10.0.0.1:80"],"weights":[5]}`:      {Peers: []model.Peer{peerOf("[::ffff:10.0.0.1]:80", 5)}},
 		`{"peers":[],"draining":["10.0.0.1:80"]}`:      {Peers: []model.Peer{{Address: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 2, Draining: true}}},
 		`{"algorithm":"ewma","peers":[]}`:              {Algorithm: "ewma"},
+		`{"algorithm":"chash","hash":[["variable","request_uri"],["literal","-"],["header","x-user"]],"subset":3,"peers":[]}`: {
+			Algorithm: model.ConsistentHash, Subset: 3,
+			Hash: []model.HashPart{{Kind: model.HashVariable, Name: "request_uri"}, {Kind: model.HashLiteral, Name: "-"}, {Kind: model.HashHeader, Name: "x-user"}},
+		},
+		`{"cookie":{},"clientIP":10800,"peers":[]}`: {Cookie: &model.Cookie{}, ClientIP: 3 * time.Hour},
+		`{"cookie":{"name":"c","persistent":true,"key":"k","path":"/p","domain":"a.test","expires":172800,"maxAge":60,"sameSite":"None",` +
+			`"conditionalNone":true,"secure":false,"changeOnFailure":true},"peers":[]}`: {Cookie: &model.Cookie{
+			Name: "c", Persistent: true, Key: "k", Path: "/p", Domain: "a.test", Expires: 48 * time.Hour, MaxAge: time.Minute,
+			SameSite: model.SameSiteNone, ConditionalSameSiteNone: true, Secure: new(bool), ChangeOnFailure: true,
+		}},
+		`{"limits":{"peer":5,"queue":7,"queueMs":250,"requests":9},"slowStartMs":30000,"peers":[]}`: {
+			Limits: model.Limits{PeerRequests: 5, Queue: 7, QueueTimeout: 250 * time.Millisecond, Requests: 9}, SlowStart: 30 * time.Second,
+		},
+		`{"ejection":{"off":true},"budget":{"unlimited":true},"peers":[]}`: {
+			Ejection: model.Ejection{Off: true, Failures: 9}, Budget: model.RetryBudget{Unlimited: true, Percent: 9},
+		},
+		`{"ejection":{"failures":2,"baseMs":1000,"maxMs":60000,"statuses":[502,504]},"budget":{"percent":50,"min":1},"peers":[]}`: {
+			Ejection: model.Ejection{Failures: 2, Base: time.Second, Max: time.Minute, Statuses: []uint16{502, 504}},
+			Budget:   model.RetryBudget{Percent: 50, MinPerSecond: 1},
+		},
+		`{"peers":["10.0.0.1:80"],"draining":["10.0.0.2:80"],"down":["10.0.0.1:80","10.0.0.2:80"]}`: {Peers: []model.Peer{
+			{Address: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1, Down: true},
+			{Address: netip.MustParseAddrPort("10.0.0.2:80"), Weight: 1, Down: true, Draining: true},
+		}},
+		// A duration below the unit is not the default that zero means.
+		`{"clientIP":1,"slowStartMs":1,"peers":[]}`: {ClientIP: time.Millisecond, SlowStart: time.Microsecond},
 	}
 	for want, u := range upstreams {
-		if got := string(encodeUpstream(u)); got != want {
+		if got := string(encodeUpstream(u)); got != want || !json.Valid([]byte(got)) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

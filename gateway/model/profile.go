@@ -79,7 +79,7 @@ type Identity struct {
 	// Name is compared with the peer's certificate and, with ServerName, sent as SNI; "" means the name of the pool.
 	Name       HostName
 	ServerName bool
-	// Protocols are of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3; none means nginx's default.
+	// Protocols are of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3; none means the last two.
 	Protocols []string
 	// Ciphers is an OpenSSL cipher list that passed ParseCiphers; "" means DEFAULT.
 	Ciphers string
@@ -109,6 +109,22 @@ type FastCGIParam struct {
 func (p Profile) Name() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%#v", p))
 	return "headgate_profile_" + hex.EncodeToString(sum[:6])
+}
+
+// Pool tells which keepalive pools (upstream{} of nginx.conf) the profile may use: "" is the common ones of HTTP in
+// the clear; "_headgate_grpc" are 64, whose names begin as those of the common ones do ("07_headgate_grpc");
+// "headgate_https_0123456789ab" is the one of an identity. Connections of another protocol or identity are never
+// handed to one another: nginx compares the address only.
+func (p Profile) Pool() string {
+	switch {
+	case p.Protocol == "" || p.Protocol == ProtocolHTTP:
+		return ""
+	case p.Protocol == ProtocolFastCGI:
+		return "headgate_fastcgi" // whose connections are not kept
+	case p.Identity != "":
+		return "headgate_" + string(p.Protocol) + "_" + string(p.Identity)
+	}
+	return "_headgate_" + string(p.Protocol)
 }
 
 // BodyClass is the native cap for request bodies of unknown length: the smallest class that is not

@@ -74,8 +74,11 @@ type Cookie struct {
 	// Persistent never moves a session while its peer is there; otherwise (balanced) the cookie holds a
 	// random key of a consistent hash, and new peers take their share of the sessions.
 	Persistent bool
-	Path       string // "" means Route.CookiePath
-	Domain     string // "" leaves it out
+	// Key keys the hash that names a peer in a persistent cookie, which so tells nobody its address. Every
+	// host must have the same; "" means the ID of the upstream, which can be guessed.
+	Key    string
+	Path   string // "" means Route.CookiePath
+	Domain string // "" leaves it out
 	// Expires and MaxAge are whole seconds; 0 leaves the attribute out.
 	Expires, MaxAge time.Duration
 	SameSite        SameSite

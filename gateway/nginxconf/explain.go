@@ -63,6 +63,7 @@ func (c conf) explainServer(w *writer, s model.Scheme) {
 			"access_log off;",
 			"keepalive_timeout 0;",
 			"add_header X-Headgate-Explain $headgate_explain always;",
+			cookieHeader,
 			c.router("explain", s),
 			"proxy_request_buffering off;",
 			"proxy_buffering off;",

@@ -32,13 +32,15 @@ type Layout struct {
 	OpenFiles int
 
 	// PIDFile and TempDir (bodies and answers too large for memory) lie in the runtime directory.
-	// nginx creates the sub-directories of TempDir.
+	// nginx creates the sub-directories of TempDir. PIDFile is "" where nginx gets it on its command line.
 	PIDFile, TempDir string
 	// ControlSocket lies in a directory of mode 0750: nginx makes its sockets world-writable. Further
 	// sockets lie beside it; see Sockets.
 	ControlSocket string
 	// ErrorLog is a file or "stderr". AccessLog is a file; "" turns it off.
 	ErrorLog, AccessLog string
+	// AccessLogFormat says how lines of AccessLog look.
+	AccessLogFormat AccessLogFormat
 	// StateLog is read when nginx starts with an empty shared dict; "" reads nothing.
 	StateLog string
 
@@ -56,24 +58,45 @@ type Layout struct {
 	// configuration that is running keeps routes of the old state served between a reload and the
 	// push that follows it.
 	KeepProfiles []model.Profile
+	// KeepIdentities and KeepFastCGI are what KeepProfiles name; the model's own go first.
+	KeepIdentities []*model.Identity
+	KeepFastCGI    []*model.FastCGI
+	// TLSDir is the folder of Config.Files. A profile with a TLS identity is refused without one.
+	TLSDir string
+	// KeepLogPhase writes the phase at the end of requests though the model has no need of it: the configuration
+	// that is running has it (Config.LogPhase).
+	KeepLogPhase bool
 	// Private leaves the model's listeners out of the text: nobody reaches this nginx but through its
 	// sockets. For `headgate explain --manifests`.
 	Private bool
 }
+
+// AccessLogFormat is how a line of the access log looks.
+type AccessLogFormat string
+
+// The formats. The zero value is ingress-nginx's.
+const (
+	AccessLogCombined AccessLogFormat = ""
+	AccessLogJSON     AccessLogFormat = "json" // one object a line
+)
 
 // Sockets are the unix sockets that nginx makes. Where nginx was killed they stay behind, and
 // whoever starts it must remove them first.
 func (l Layout) Sockets() []string {
 	beside := func(name string) string { return filepath.Join(filepath.Dir(l.ControlSocket), name) }
 	return []string{
-		l.ControlSocket, beside(unavailableSocket),
+		l.ControlSocket, beside(unavailableSocket), beside(unavailableHTTP2Socket), beside(unavailableTLSSocket),
 		l.ExplainSocket(model.HTTP), l.ExplainSocket(model.HTTPS), beside(explainedSocket),
 	}
 }
 
 // unavailableSocket is where requests go whose upstream lost its last peer between the router and
 // the balancer: a server that answers 503. The balancer itself can only say 500.
-const unavailableSocket = "unavailable.sock"
+const (
+	unavailableSocket      = "unavailable.sock"
+	unavailableHTTP2Socket = "unavail-h2.sock"
+	unavailableTLSSocket   = "unavail-tls.sock"
+)
 
 // Limits of settings; minStateBytes is what lua_shared_dict accepts with room for an empty state.
 const (
@@ -87,7 +110,8 @@ const (
 type conf struct {
 	settings  model.Settings
 	listeners []model.Listener
-	profiles  []model.Profile
+	profiles  []profile
+	standard  profile // the default one
 
 	version                           version
 	modules                           []path
@@ -96,15 +120,18 @@ type conf struct {
 	openFiles                         int
 	pidFile, tempDir                  path
 	control, unavailable              path
+	unavailableHTTP2, unavailableTLS  path
 	explainHTTP, explainHTTPS         path
 	explained                         path
 	errorLog, accessLog, stateLog     path
-	luaDir                            path
+	luaDir, tlsDir                    path
 	luaBuild                          name
 	luaPath, luaCPath                 path
 	certificate, key                  path
+	accessLogFormat                   AccessLogFormat
 	stderr, hasAccessLog, hasStateLog bool
-	private                           bool
+	hasPIDFile                        bool
+	private, logPhase                 bool
 }
 
 // check turns the layout into values that can be written.
@@ -125,11 +152,11 @@ func (l Layout) check(m *model.Model) (conf, error) {
 		return value != ""
 	}
 
-	set("PIDFile", l.PIDFile, &c.pidFile)
+	c.hasPIDFile = optional("PIDFile", l.PIDFile, &c.pidFile)
 	set("TempDir", l.TempDir, &c.tempDir)
 	set("LuaDir", l.LuaDir, &c.luaDir)
 	set("ControlSocket", l.ControlSocket, &c.control)
-	for i, to := range []*path{&c.unavailable, &c.explainHTTP, &c.explainHTTPS, &c.explained} {
+	for i, to := range []*path{&c.unavailable, &c.unavailableHTTP2, &c.unavailableTLS, &c.explainHTTP, &c.explainHTTPS, &c.explained} {
 		set("ControlSocket", l.Sockets()[i+1], to)
 	}
 	c.stderr = l.ErrorLog == "stderr"
@@ -137,7 +164,11 @@ func (l Layout) check(m *model.Model) (conf, error) {
 		set("ErrorLog", l.ErrorLog, &c.errorLog)
 	}
 	c.hasAccessLog = optional("AccessLog", l.AccessLog, &c.accessLog)
+	if c.accessLogFormat = l.AccessLogFormat; c.accessLogFormat != AccessLogCombined && c.accessLogFormat != AccessLogJSON {
+		errs = append(errs, fmt.Errorf("%w: AccessLogFormat: %q; write json, or nothing for ingress-nginx's", ErrLayout, l.AccessLogFormat))
+	}
 	c.hasStateLog = optional("StateLog", l.StateLog, &c.stateLog)
+	optional("TLSDir", l.TLSDir, &c.tlsDir)
 	for i, module := range orderModules(l.Modules) {
 		c.modules = append(c.modules, path{})
 		set("Modules", module, &c.modules[i])

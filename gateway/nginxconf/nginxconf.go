@@ -7,6 +7,7 @@ package nginxconf
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -28,10 +29,20 @@ type Config struct {
 	Profiles map[string]string
 	// ProfileList holds the profiles themselves, sorted by name (see Layout.KeepProfiles).
 	ProfileList []model.Profile
+	// Identities and FastCGI are what ProfileList names, sorted by ID (see Layout.KeepIdentities).
+	Identities []*model.Identity
+	FastCGI    []*model.FastCGI
+	// Files hold the certificates of Identities: the text names them. Sorted by path.
+	Files []File
+	// Refused tells of profiles of the model that are not in the text why they cannot be written, by name: their
+	// parts are missing, or not what their types promise. Build lets none come this far.
+	Refused map[string]string
 	// Listeners names every listener ("https [::]:443 http2"), sorted.
 	Listeners []string
-	// Globals is a hash of everything that is neither a listener, a profile, the Lua folder nor the
-	// size of the state: a change means a reload for a global setting.
+	// LogPhase tells that the proxy sees the end of each request (see model.LogPhase).
+	LogPhase bool
+	// Globals is a hash of everything that is neither a listener, a profile, the log phase, the Lua folder
+	// nor the size of the state: a change means a reload for a global setting.
 	Globals string
 }
 
@@ -54,58 +65,60 @@ func Render(m *model.Model, l Layout) (Config, error) {
 	slices.SortFunc(c.listeners, func(a, b model.Listener) int {
 		return strings.Compare(listenerName(a), listenerName(b))
 	})
-	c.profiles = collectProfiles(m, l.KeepProfiles)
+	found := newParts(m, l, c.tlsDir)
+	if c.standard, err = found.resolve(m.Settings.DefaultProfile); err != nil {
+		return Config{}, fmt.Errorf("rendering nginx.conf: the default profile: %w", err)
+	}
+	var refused map[string]string
+	c.profiles, refused = collectProfiles(m, l.KeepProfiles, found)
+	c.logPhase = m.LogPhase() || l.KeepLogPhase
 
 	text := c.text(generationMark)
 	generation := shortHash(text)
 	// A path of the layout may hold as many zeros, but no quote.
 	text = bytes.Replace(text, []byte(`"`+generationMark+`"`), []byte(`"`+generation+`"`), 1)
 
-	config := Config{Text: text, Generation: generation, Profiles: map[string]string{}, Globals: c.globals()}
+	config := Config{Text: text, Generation: generation, Profiles: map[string]string{}, Refused: refused, LogPhase: c.logPhase, Globals: c.globals()}
 	for _, p := range c.profiles {
 		w := &writer{}
 		c.profile(w, p)
 		config.Profiles[p.Name()] = shortHash(w.bytes())
-		config.ProfileList = append(config.ProfileList, p)
+		config.ProfileList = append(config.ProfileList, p.Profile)
 	}
+	config.keepParts(c.profiles, found)
 	for _, li := range c.listeners {
 		config.Listeners = append(config.Listeners, listenerName(li))
 	}
 	return config, nil
 }
 
+// keepParts lists what the profiles name, each once.
+func (c *Config) keepParts(profiles []profile, found parts) {
+	identities, params := map[model.IdentityID]bool{}, map[model.FastCGIID]bool{}
+	for _, p := range profiles {
+		if p.identity != nil && !identities[p.Identity] {
+			identities[p.Identity] = true
+			c.Identities = append(c.Identities, found.identities[p.Identity])
+			c.Files = append(c.Files, p.identity.files...)
+		}
+		if p.Protocol == model.ProtocolFastCGI && p.FastCGI != "" && !params[p.FastCGI] {
+			params[p.FastCGI] = true
+			c.FastCGI = append(c.FastCGI, found.fastcgi[p.FastCGI])
+		}
+	}
+	slices.SortFunc(c.Identities, func(a, b *model.Identity) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.FastCGI, func(a, b *model.FastCGI) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.Files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
+}
+
 // globals hashes the text without the parts that have a reason for a reload of their own.
 func (c conf) globals() string {
-	c.profiles = nil
+	c.profiles, c.logPhase = nil, false
 	// One of each scheme: what is the same in all servers counts.
 	c.listeners = []model.Listener{{Scheme: model.HTTP}, {Scheme: model.HTTPS}}
 	c.luaDir, c.luaBuild = path{"/lua"}, "0"
 	c.settings.StateMemoryBytes = minStateBytes
 	return shortHash(c.text(generationMark))
-}
-
-// collectProfiles returns the profiles that need a location, sorted by name, each once.
-func collectProfiles(m *model.Model, keep []model.Profile) []model.Profile {
-	byName := map[string]model.Profile{}
-	add := func(p model.Profile) {
-		if p != m.Settings.DefaultProfile {
-			byName[p.Name()] = p
-		}
-	}
-	for _, h := range m.Hosts {
-		for _, r := range h.Routes {
-			add(r.Profile)
-		}
-	}
-	for _, p := range keep {
-		add(p)
-	}
-	profiles := make([]model.Profile, 0, len(byName))
-	for _, p := range byName {
-		profiles = append(profiles, p)
-	}
-	slices.SortFunc(profiles, func(a, b model.Profile) int { return strings.Compare(a.Name(), b.Name()) })
-	return profiles
 }
 
 func listenerName(l model.Listener) string {

@@ -68,7 +68,15 @@ func goldenCases() []goldenCase {
 	tuned.DefaultProfile = model.Profile{Buffering: true, BodyClass: model.Body16M}
 	plain := testSettings()
 	plain.HSTS.Enabled = false
+	counted := testSettings()
+	counted.RequestMetrics = true
 	return []goldenCase{
+		{name: "protocols", model: protocolModel(testSettings()), layout: func(l *Layout) { l.TLSDir = "/run/headgate/tls" }},
+		{name: "protocols-forwarded", model: protocolModel(trusting), layout: func(l *Layout) { l.TLSDir = "/run/headgate/tls" }},
+		{name: "buffers", model: bufferModel()},
+		{name: "metrics-and-json-log", model: model.Model{Settings: counted, Listeners: standard[2:3]}, layout: func(l *Layout) {
+			l.AccessLog, l.AccessLogFormat = "/var/log/headgate/access.log", AccessLogJSON
+		}},
 		{name: "http-only", model: model.Model{Settings: plain, Listeners: []model.Listener{httpListener("127.0.0.1:8080")}}},
 		{name: "standard", model: model.Model{Settings: testSettings(), Listeners: standard}},
 		{name: "http2-directive", model: model.Model{Settings: testSettings(), Listeners: standard[2:3]}, layout: func(l *Layout) {
@@ -95,6 +103,59 @@ func goldenCases() []goldenCase {
 			},
 		},
 	}
+}
+
+// protocolModel has a route for each protocol and each way of speaking it.
+func protocolModel(s model.Settings) model.Model {
+	pem := []byte("-----BEGIN CERTIFICATE-----")
+	m := model.Model{
+		Settings: s, Listeners: []model.Listener{httpsListener("0.0.0.0:443")},
+		Identities: []*model.Identity{
+			{ID: "0123456789ab", Verify: true, CA: pem, Name: "a.internal"},
+			{
+				ID: "abcdef012345", Certificate: pem, Key: model.Secret("key"), CA: pem, Verify: true, Depth: 3, Name: "b.internal", ServerName: true,
+				Protocols: []string{"TLSv1.2"}, Ciphers: "HIGH:!aNULL",
+			},
+			{ID: "bcdef0123456", CA: pem, Name: "c.internal", ServerName: true}, // asks for a name, verifies nothing
+		},
+		FastCGI: []*model.FastCGI{{ID: "cdef01234567", Index: "index.php", Params: []model.FastCGIParam{
+			{Name: "EVIL", Value: `a"b\c';{}#`}, {Name: "SCRIPT_FILENAME", Value: "/var/www/index.php"}, {Name: "SERVER_NAME", Variable: "host"},
+		}}},
+	}
+	h := &model.Host{Name: "a.test"}
+	for _, p := range []model.Profile{
+		{Protocol: model.ProtocolHTTP, HTTP10: true},
+		{Protocol: model.ProtocolHTTPS},
+		{Protocol: model.ProtocolHTTPS, Identity: "0123456789ab"},
+		{Protocol: model.ProtocolHTTPS, Identity: "0123456789ab", Buffering: true}, // the same pool
+		{Protocol: model.ProtocolHTTPS, Identity: "bcdef0123456"},
+		{Protocol: model.ProtocolGRPC, BufferSize: 8, RetryOn: model.RetryError | model.Retry502 | model.Retry504},
+		{Protocol: model.ProtocolGRPCS},
+		{Protocol: model.ProtocolGRPCS, Identity: "abcdef012345"},
+		{Protocol: model.ProtocolHTTPS, Identity: "abcdef012345"},
+		{Protocol: model.ProtocolFastCGI},
+		{Protocol: model.ProtocolFastCGI, FastCGI: "cdef01234567", Buffering: true, RetryOn: model.RetryTimeout | model.Retry502 | model.Retry503},
+	} {
+		h.Routes = append(h.Routes, routeOf(p))
+	}
+	m.Hosts = []*model.Host{h}
+	return m
+}
+
+// bufferModel has sizes and conditions at their ends.
+func bufferModel() model.Model {
+	h := &model.Host{Name: "a.test"}
+	all := model.RetryError | model.RetryTimeout | model.RetryInvalidHeader | model.Retry500 | model.Retry502 | model.Retry503 | model.Retry504 |
+		model.Retry403 | model.Retry404 | model.Retry429
+	for _, p := range []model.Profile{
+		{Buffering: true, BufferSize: 8, Buffers: 4, BusyBuffers: 16, MaxTempFile: 64, RetryOn: all, RetryNonIdempotent: true},
+		{Buffering: true, BufferSize: 65535, Buffers: 1, MaxTempFile: 1, RetryOn: model.RetryNever | model.RetryError},
+		{Buffering: true, BufferSize: 16, Buffers: 65535, BusyBuffers: 1, MaxTempFile: -1},
+		{Protocol: model.ProtocolFastCGI, Buffering: true, BufferSize: 16, Buffers: 2, BusyBuffers: 65535, RetryOn: model.Retry502},
+	} {
+		h.Routes = append(h.Routes, routeOf(p))
+	}
+	return model.Model{Settings: testSettings(), Listeners: []model.Listener{httpListener("0.0.0.0:80")}, Hosts: []*model.Host{h}}
 }
 
 func TestGolden(t *testing.T) {
@@ -204,7 +265,13 @@ func TestFacts(t *testing.T) {
 		"other Lua files": {text: true, change: func(_ *model.Model, l *Layout) {
 			l.LuaDir, l.LuaBuild = "/run/headgate/lua/f", "f"
 		}},
-		"a larger state":  {text: true, change: func(m *model.Model, _ *Layout) { m.Settings.StateMemoryBytes *= 2 }},
+		"a larger state":                       {text: true, change: func(m *model.Model, _ *Layout) { m.Settings.StateMemoryBytes *= 2 }},
+		"an upstream that needs the log phase": {text: true, change: func(m *model.Model, _ *Layout) { m.Upstreams = []*model.Upstream{{}} }},
+		"a log phase that is kept":             {text: true, change: func(_ *model.Model, l *Layout) { l.KeepLogPhase = true }},
+		"an upstream that does not": {change: func(m *model.Model, _ *Layout) {
+			m.Upstreams = []*model.Upstream{{Ejection: model.Ejection{Off: true}}}
+		}},
+		"counting":        {text: true, globals: true, change: func(m *model.Model, _ *Layout) { m.Settings.RequestMetrics = true }},
 		"HSTS":            {text: true, globals: true, change: func(m *model.Model, _ *Layout) { m.Settings.HSTS.Preload = true; m.Listeners[0].Scheme = model.HTTPS }, listeners: true},
 		"more workers":    {text: true, globals: true, change: func(m *model.Model, _ *Layout) { m.Settings.WorkerProcesses = 7 }},
 		"another log":     {text: true, globals: true, change: func(_ *model.Model, l *Layout) { l.AccessLog = "/var/log/a" }},
@@ -222,6 +289,117 @@ func TestFacts(t *testing.T) {
 				t.Errorf("%s: %s changed: %v, want %v", name, what, changed[0], changed[1])
 			}
 		}
+	}
+}
+
+func TestLogPhase(t *testing.T) {
+	m := &model.Model{Settings: testSettings(), Listeners: []model.Listener{httpListener("0.0.0.0:80")}}
+	for name, c := range map[string]struct {
+		change func(*Layout)
+		want   bool
+	}{
+		"nobody needs it": {func(*Layout) {}, false},
+		"it is kept":      {func(l *Layout) { l.KeepLogPhase = true }, true},
+		"an upstream's":   {func(*Layout) { m.Upstreams = []*model.Upstream{{}} }, true},
+	} {
+		m.Upstreams = nil
+		l := testLayout()
+		c.change(&l)
+		config, err := Render(m, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in := bytes.Contains(config.Text, []byte("log_by_lua_block")); in != c.want || config.LogPhase != c.want {
+			t.Errorf("%s: in the text %v, told %v", name, in, config.LogPhase)
+		}
+	}
+}
+
+// TestRefusedProfiles: what a profile lacks costs that profile; one that is only kept is left out without a word.
+func TestRefusedProfiles(t *testing.T) {
+	good := &model.Identity{ID: "0123456789ab", Verify: true, CA: []byte("ca"), Name: "a.test"}
+	with := func(change func(*model.Identity)) *model.Identity {
+		i := *good
+		change(&i)
+		return &i
+	}
+	https := model.Profile{Protocol: model.ProtocolHTTPS, Identity: good.ID}
+	fcgi := model.Profile{Protocol: model.ProtocolFastCGI, FastCGI: "0123456789ab"}
+	for name, c := range map[string]struct {
+		profile  model.Profile
+		identity *model.Identity
+		fastcgi  *model.FastCGI
+		noDir    bool
+		want     string
+	}{
+		"good":                {profile: https, identity: good},
+		"missing identity":    {profile: https, want: "is missing"},
+		"no folder":           {profile: https, identity: good, noDir: true, want: "no folder"},
+		"a wildcard name":     {profile: https, identity: with(func(i *model.Identity) { i.Name = "*.test" }), want: "name"},
+		"a name that is none": {profile: https, identity: with(func(i *model.Identity) { i.Name = "a b" }), want: "name"},
+		"ciphers":             {profile: https, identity: with(func(i *model.Identity) { i.Ciphers = "A;B" }), want: "cipher"},
+		"a version":           {profile: https, identity: with(func(i *model.Identity) { i.Protocols = []string{"SSLv3"} }), want: "TLSv1.2"},
+		"an ID":               {profile: model.Profile{Protocol: model.ProtocolGRPCS, Identity: "../x"}, identity: with(func(i *model.Identity) { i.ID = "../x" }), want: "hash"},
+		"missing parameters":  {profile: fcgi, want: "are missing"},
+		"a parameter":         {profile: fcgi, fastcgi: &model.FastCGI{ID: "0123456789ab", Params: []model.FastCGIParam{{Name: "A", Value: "$x"}}}, want: "variable"},
+		"TCP":                 {profile: model.Profile{Protocol: model.ProtocolTCP}, want: "tcp"},
+		"no protocol":         {profile: model.Profile{Protocol: "http; evil"}, want: "evil"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &model.Model{Settings: testSettings(), Hosts: []*model.Host{{Name: "a.test", Routes: []*model.Route{routeOf(c.profile)}}}}
+			if c.identity != nil {
+				m.Identities = []*model.Identity{c.identity}
+			}
+			if c.fastcgi != nil {
+				m.FastCGI = []*model.FastCGI{c.fastcgi}
+			}
+			l := testLayout()
+			if !c.noDir {
+				l.TLSDir = "/run/headgate/tls"
+			}
+			config, err := Render(m, l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			why, refused := config.Refused[c.profile.Name()]
+			if refused != (c.want != "") || !strings.Contains(why, c.want) || (len(config.Profiles) == 0) != refused {
+				t.Errorf("refused %v, profiles %v", config.Refused, config.Profiles)
+			}
+			l.KeepProfiles, l.KeepIdentities, l.KeepFastCGI = []model.Profile{c.profile}, m.Identities, m.FastCGI
+			m.Hosts, m.Identities, m.FastCGI = nil, nil, nil
+			kept, err := Render(m, l)
+			if err != nil || len(kept.Refused) != 0 || (len(kept.Profiles) == 0) != refused {
+				t.Errorf("kept: refused %v, profiles %v, %v", kept.Refused, kept.Profiles, err)
+			}
+		})
+	}
+}
+
+// TestFilesOfIdentities: each file that the text names is among the files, once, and no other.
+func TestFilesOfIdentities(t *testing.T) {
+	m := protocolModel(testSettings())
+	l := testLayout()
+	l.TLSDir = "/run/headgate/tls"
+	config, err := Render(&m, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, f := range config.Files {
+		paths = append(paths, f.Path)
+		if !bytes.Contains(config.Text, []byte(`"`+f.Path+`"`)) {
+			t.Errorf("%s is written and not named", f.Path)
+		}
+	}
+	want := []string{"0123456789ab.ca", "abcdef012345.ca", "abcdef012345.key", "abcdef012345.pem"}
+	for i := range want {
+		want[i] = "/run/headgate/tls/" + want[i]
+	}
+	if !slices.Equal(paths, want) || bytes.Count(config.Text, []byte(`"/run/headgate/tls/`)) < len(want) {
+		t.Errorf("files %v", paths)
+	}
+	if len(config.Identities) != 3 || len(config.FastCGI) != 1 {
+		t.Errorf("%d identities, %d sets of parameters", len(config.Identities), len(config.FastCGI))
 	}
 }
 

@@ -1,6 +1,7 @@
 package nginxconf
 
 import (
+	"slices"
 	"strings"
 
 	"headgate/gateway/model"
@@ -9,6 +10,16 @@ import (
 // Pools is the number of upstream keepalive pools. nginx scans a pool linearly: with all peers in one
 // pool a request costs up to three times as much (1,000 endpoints), with 64 nothing can be measured.
 const Pools = 64
+
+// The sizes of the dicts beside the state. A peer that was used costs them about 250 bytes: 10,000 peers take a
+// quarter of peersBytes. The metrics of a route that was used take 1.5 KiB: metricsBytes holds those of 40,000 routes.
+// What does not fit is counted as dropped and breaks no request.
+const (
+	peersBytes   = literal("16m")
+	metricsBytes = literal("64m")
+	// clientsBytes holds the peers of 60,000 client addresses that are bound to one.
+	clientsBytes = literal("16m")
+)
 
 // The body of control requests: a part of a push is at most one record of 1 MiB and its header.
 const controlBody = literal("2m")
@@ -35,7 +46,7 @@ func (c conf) text(generation name) []byte {
 			}
 		}
 		c.controlServer(w)
-		c.unavailableServer(w)
+		c.unavailableServers(w)
 		c.explainServers(w)
 	}, "http")
 	return w.bytes()
@@ -64,7 +75,9 @@ func (c conf) main(w *writer) {
 	if c.openFiles > 0 {
 		w.directive("worker_rlimit_nofile", number(c.openFiles))
 	}
-	w.directive("pid", c.pidFile)
+	if c.hasPIDFile {
+		w.directive("pid", c.pidFile)
+	}
 	if c.stderr {
 		w.lines("error_log stderr notice;")
 	} else {
@@ -85,6 +98,9 @@ func (c conf) lua(w *writer, generation name) {
 	w.directive("lua_shared_dict headgate_state", number(c.settings.StateMemoryBytes))
 	w.lines(
 		"lua_shared_dict headgate_meta 1m;",
+		"lua_shared_dict headgate_peers "+peersBytes+";",
+		"lua_shared_dict headgate_metrics "+metricsBytes+";",
+		"lua_shared_dict headgate_clients "+clientsBytes+";",
 		"lua_regex_match_limit 100000;",
 		"lua_regex_cache_max_entries 65536;",
 	)
@@ -93,6 +109,9 @@ func (c conf) lua(w *writer, generation name) {
 			w.lines("schema = 1,")
 			c.assign(w, "build", c.luaBuild)
 			c.assign(w, "generation", generation)
+			if c.settings.RequestMetrics {
+				w.lines("metrics = true,")
+			}
 			if c.hasStateLog {
 				w.indent()
 				w.buf = append(w.buf, "state_log = "...)
@@ -160,8 +179,8 @@ func (c conf) base(w *writer) {
 	c.accessLogs(w)
 }
 
-// accessLogs writes ingress-nginx's format. Queries are left out, of the request and of the referer:
-// they carry tokens, codes and addresses.
+// accessLogs writes ingress-nginx's format, or JSON. Queries are left out, of the request and of the referer:
+// they carry tokens, codes and addresses. Requests of a route that asks for it are left out by $headgate_log.
 func (c conf) accessLogs(w *writer) {
 	if !c.hasAccessLog {
 		w.lines("access_log off;", "")
@@ -176,13 +195,34 @@ func (c conf) accessLogs(w *writer) {
 		`    default $http_referer;`,
 		`    "~^(?<headgate_logged_page>[^?]*)\?" $headgate_logged_page;`,
 		`}`,
-		`log_format headgate '$remote_addr - $remote_user [$time_local] "$request_method $headgate_logged_uri $server_protocol" '`,
-		`    '$status $body_bytes_sent "$headgate_logged_referer" "$http_user_agent" $request_length $request_time '`,
-		`    '[$headgate_upstream] [] $upstream_addr $upstream_response_length $upstream_response_time '`,
-		`    '$upstream_status $headgate_request_id';`,
 	)
-	w.directive("access_log", c.accessLog, literal("headgate buffer=64k flush=1s"))
+	if c.accessLogFormat == AccessLogJSON {
+		jsonFormat(w)
+	} else {
+		w.lines(
+			`log_format headgate '$remote_addr - $remote_user [$time_local] "$request_method $headgate_logged_uri $server_protocol" '`,
+			`    '$status $body_bytes_sent "$headgate_logged_referer" "$http_user_agent" $request_length $request_time '`,
+			`    '[$headgate_upstream] [] $upstream_addr $upstream_response_length $upstream_response_time '`,
+			`    '$upstream_status $headgate_request_id';`,
+		)
+	}
+	w.directive("access_log", c.accessLog, literal("headgate buffer=64k flush=1s if=$headgate_log"))
 	w.lines("")
+}
+
+// jsonFormat writes one object a line. What nginx always has as a number stands without quotes; what it tells of
+// peers is a list as text where there were several tries.
+func jsonFormat(w *writer) {
+	w.lines(
+		`# HTTP/0.9 has no status: nginx writes 009, which is no number in JSON.`,
+		`map $status $headgate_logged_status { default $status; "~^0" 0; }`,
+		`log_format headgate escape=json '{"time":"$time_iso8601","requestID":"$headgate_request_id","remoteAddress":"$remote_addr",'`,
+		`    '"remoteUser":"$remote_user","scheme":"$scheme","protocol":"$server_protocol","tls":"$ssl_protocol","method":"$request_method",'`,
+		`    '"host":"$host","path":"$headgate_logged_uri","status":$headgate_logged_status,"requestBytes":$request_length,"sentBytes":$bytes_sent,'`,
+		`    '"bodyBytes":$body_bytes_sent,"seconds":$request_time,"referer":"$headgate_logged_referer","userAgent":"$http_user_agent",'`,
+		`    '"upstream":"$headgate_upstream","upstreamAddress":"$upstream_addr","upstreamStatus":"$upstream_status",'`,
+		`    '"upstreamSeconds":"$upstream_response_time","upstreamBytes":"$upstream_response_length"}';`,
+	)
 }
 
 func (c conf) tls(w *writer) {
@@ -215,7 +255,13 @@ func (c conf) maps(w *writer) {
 		`map "" $headgate_pool { default 00_headgate_pool; }`,
 		`map "" $headgate_upstream { default ""; }`,
 		`map "" $headgate_policy { default ""; }`,
-		`map "$headgate_pool$headgate_upstream$headgate_policy$headgate_host" $headgate_declared { default ""; }`,
+		`map "" $headgate_route { default ""; }`,
+		`map "" $headgate_cookie { default ""; }`,
+		`map "" $headgate_cookie_path { default ""; }`,
+		`map "" $headgate_peer { default ""; }`,
+		`map "" $headgate_log { default 1; }`,
+		`map "$headgate_pool$headgate_upstream$headgate_policy$headgate_host$headgate_route$headgate_cookie"`,
+		`    $headgate_declared { default "$headgate_cookie_path$headgate_peer$headgate_log"; }`,
 		``,
 		`# HTTP/2 in the clear is no protocol to upgrade to (RFC 9113 section 3.1): behind such a tunnel, a`,
 		`# client would choose paths and hosts of the peer that no router has seen.`,
@@ -255,37 +301,41 @@ func (c conf) maps(w *writer) {
 		`    "~^\s*(?<headgate_first_host>[^,\s]+)" $headgate_first_host;`,
 		`}`,
 		`map $headgate_trusted $headgate_scheme { default $scheme; 1 $headgate_forwarded_scheme; }`,
+		`map $headgate_scheme $headgate_https { default ""; https on; }`,
 		`map $headgate_trusted $headgate_port { default $server_port; 1 $headgate_forwarded_port; }`,
 		`map $headgate_trusted $headgate_best_host { default $headgate_host; 1 $headgate_forwarded_host; }`,
 		``,
 	)
 }
 
-// requestHeaders writes what the peer gets, as ingress-nginx does.
-func (c conf) requestHeaders(w *writer) {
+// header is a request header that the peer gets.
+type header struct {
+	name  name
+	value literal
+}
+
+// peerHeaders are what the peer gets over any protocol, as ingress-nginx has it.
+func (c conf) peerHeaders() []header {
 	host, scheme, port := literal("$headgate_host"), literal("$scheme"), literal("$server_port")
 	if c.trusts() {
 		host, scheme, port = "$headgate_best_host", "$headgate_scheme", "$headgate_port"
 	}
-	w.directive("proxy_set_header Host", host)
-	w.lines(
-		"proxy_set_header Upgrade $headgate_upgrade;",
-		"proxy_set_header Connection $headgate_connection;",
-		"proxy_set_header X-Request-ID $headgate_request_id;",
-		"proxy_set_header X-Real-IP $remote_addr;",
-		"proxy_set_header X-Forwarded-For $remote_addr;",
-	)
-	w.directive("proxy_set_header X-Forwarded-Host", host)
-	w.directive("proxy_set_header X-Forwarded-Port", port)
-	w.directive("proxy_set_header X-Forwarded-Proto", scheme)
-	w.directive("proxy_set_header X-Forwarded-Scheme", scheme)
-	w.directive("proxy_set_header X-Scheme", scheme)
-	w.lines(
-		"proxy_set_header X-Original-Forwarded-For $http_x_forwarded_for;",
-		"proxy_set_header X-Original-Forwarded-Host $http_x_forwarded_host;",
-		`proxy_set_header Proxy "";`,
-		"",
-	)
+	return []header{
+		{"Host", host},
+		{"X-Request-ID", "$headgate_request_id"}, {"X-Real-IP", "$remote_addr"}, {"X-Forwarded-For", "$remote_addr"},
+		{"X-Forwarded-Host", host}, {"X-Forwarded-Port", port}, {"X-Forwarded-Proto", scheme}, {"X-Forwarded-Scheme", scheme},
+		{"X-Scheme", scheme}, {"X-Original-Forwarded-For", "$http_x_forwarded_for"}, {"X-Original-Forwarded-Host", "$http_x_forwarded_host"},
+		{"Proxy", `""`},
+	}
+}
+
+// requestHeaders writes what the peer gets over HTTP/1.
+func (c conf) requestHeaders(w *writer) {
+	headers := slices.Insert(c.peerHeaders(), 1, header{"Upgrade", "$headgate_upgrade"}, header{"Connection", "$headgate_connection"})
+	for _, h := range headers {
+		w.directive("proxy_set_header", h.name, h.value)
+	}
+	w.lines("")
 }
 
 // pools writes the upstreams. The router picks one by a hash of the model's upstream, so that the
@@ -293,18 +343,58 @@ func (c conf) requestHeaders(w *writer) {
 // comparing it with each. The server is where a request goes for which the
 // balancer has no peer.
 func (c conf) pools(w *writer) {
-	for i := range Pools {
-		w.block(func() {
-			w.directive("server", path{"unix:" + c.unavailable.text}, literal("max_fails=0"))
-			w.lines(
-				`balancer_by_lua_block { require("headgate.phase.balancer")() }`,
-				"keepalive 320;",
-				"keepalive_time 1h;",
-				"keepalive_timeout 60s;",
-				"keepalive_requests 10000;",
-			)
-		}, "upstream", join{number(i / 10), number(i % 10), literal("_headgate_pool")})
+	c.shardedPools(w, "_headgate_pool", c.unavailable)
+	for _, p := range []struct {
+		protocol model.Protocol
+		suffix   literal
+		instead  path
+	}{
+		{model.ProtocolHTTPS, "_headgate_https", c.unavailableTLS}, {model.ProtocolGRPC, "_headgate_grpc", c.unavailableHTTP2},
+		{model.ProtocolGRPCS, "_headgate_grpcs", c.unavailableTLS},
+	} {
+		if slices.ContainsFunc(c.profiles, func(used profile) bool { return used.Protocol == p.protocol && used.identity == nil }) {
+			c.shardedPools(w, p.suffix, p.instead)
+		}
 	}
+	c.ownPools(w)
+}
+
+func (c conf) shardedPools(w *writer, suffix literal, instead path) {
+	for i := range Pools {
+		keptPool(w, join{number(i / 10), number(i % 10), suffix}, instead)
+	}
+}
+
+// ownPools writes the pools of identities, each once, and that of FastCGI.
+func (c conf) ownPools(w *writer) {
+	type own struct {
+		protocol model.Protocol
+		id       model.IdentityID
+	}
+	seen := map[own]bool{}
+	for _, p := range c.profiles {
+		key := own{p.Protocol, p.Identity}
+		switch {
+		case p.identity != nil && !seen[key]:
+			seen[key] = true
+			keptPool(w, p.pool(), c.unavailableTLS)
+		case p.Protocol == model.ProtocolFastCGI && !seen[own{p.Protocol, ""}]:
+			seen[own{p.Protocol, ""}] = true
+			w.block(func() { picked(w, c.unavailable) }, "upstream", fastCGIPool)
+		}
+	}
+}
+
+func picked(w *writer, instead path) {
+	w.directive("server", path{"unix:" + instead.text}, literal("max_fails=0"))
+	w.lines(`balancer_by_lua_block { require("headgate.phase.balancer")() }`)
+}
+
+func keptPool(w *writer, name value, instead path) {
+	w.block(func() {
+		picked(w, instead)
+		w.lines("keepalive 320;", "keepalive_time 1h;", "keepalive_timeout 60s;", "keepalive_requests 10000;")
+	}, "upstream", name)
 }
 
 func (c conf) server(w *writer, l model.Listener) {
@@ -315,13 +405,20 @@ func (c conf) server(w *writer, l model.Listener) {
 			c.certificates(w)
 			c.hsts(w)
 		}
-		w.lines(c.router("route", l.Scheme))
-		w.block(func() { c.directives(w, c.settings.DefaultProfile) }, "location /")
+		w.lines(cookieHeader, c.router("route", l.Scheme))
+		if c.logPhase {
+			w.lines(`log_by_lua_block { require("headgate.phase.log")() }`)
+		}
+		w.block(func() { c.directives(w, c.standard) }, "location /")
 		for _, p := range c.profiles {
 			c.profile(w, p)
 		}
 	}, "server")
 }
+
+// cookieHeader sends the cookie of a sticky session; where there is none it is empty, and nginx leaves an empty
+// header out. A level that adds a header inherits none from above: this stands wherever one is added.
+const cookieHeader = literal("add_header Set-Cookie $headgate_cookie always;")
 
 func (c conf) certificates(w *writer) {
 	w.directive("ssl_certificate", c.certificate)
@@ -343,17 +440,19 @@ func (c conf) router(phase literal, s model.Scheme) literal {
 	return `server_rewrite_by_lua_block { require("headgate.phase.` + phase + `")("` + scheme + `") }`
 }
 
+// http2Directive tells that http2 is a directive, and no longer a word of listen.
+func (c conf) http2Directive() bool { return c.version.atLeast(version{1, 25, 1}) }
+
 func (c conf) listen(w *writer, l model.Listener) {
 	values := []value{address(l.Address), literal("default_server")}
-	http2Directive := c.version.atLeast(version{1, 25, 1})
 	if l.Scheme == model.HTTPS {
 		values = append(values, literal("ssl"))
-		if l.HTTP2 && !http2Directive {
+		if l.HTTP2 && !c.http2Directive() {
 			values = append(values, literal("http2"))
 		}
 	}
 	w.directive("listen", append(values, literal("backlog=4096"))...)
-	if l.Scheme == model.HTTPS && l.HTTP2 && http2Directive {
+	if l.Scheme == model.HTTPS && l.HTTP2 && c.http2Directive() {
 		w.lines("http2 on;")
 	}
 }
@@ -375,44 +474,6 @@ func (c conf) hsts(w *writer) {
 	w.directive("add_header Strict-Transport-Security", append(v, literal(`"`)), literal("always"))
 }
 
-func (c conf) profile(w *writer, p model.Profile) {
-	w.block(func() { c.directives(w, p) }, "location", literal("@"+p.Name()))
-}
-
-// directives writes a profile. client_max_body_size counts for bodies of unknown length in every
-// location, but for a Content-Length only where nginx itself chose the location: the router checks
-// the length for the named ones.
-func (c conf) directives(w *writer, p model.Profile) {
-	w.lines(onOff("proxy_buffering", p.Buffering), onOff("proxy_request_buffering", !p.RequestUnbuffered))
-	w.lines(bodyCap(p.BodyClass))
-	if p.RetryNonIdempotent {
-		w.lines("proxy_next_upstream error timeout non_idempotent;")
-	} else {
-		w.lines("proxy_next_upstream error timeout;")
-	}
-	w.lines("proxy_pass http://$headgate_pool;")
-}
-
-func bodyCap(c model.BodyClass) literal {
-	switch c {
-	case model.Body16M:
-		return "client_max_body_size 16m;"
-	case model.Body256M:
-		return "client_max_body_size 256m;"
-	case model.BodyUnlimited:
-		return "client_max_body_size 0;"
-	case model.Body1M:
-	}
-	return "client_max_body_size 1m;"
-}
-
-func onOff(name literal, on bool) literal { //nolint:revive // flag-parameter: a directive is on or off
-	if on {
-		return name + " on;"
-	}
-	return name + " off;"
-}
-
 // controlServer is how the daemon talks to Lua. Private keys pass through it: its buffer holds the
 // largest part, so that none is ever written to a temporary file.
 func (c conf) controlServer(w *writer) {
@@ -432,9 +493,40 @@ func (c conf) controlServer(w *writer) {
 	}, "server")
 }
 
-func (c conf) unavailableServer(w *writer) {
+// unavailableServers answer for peers that are not there, in each of the protocols in which that can be said.
+func (c conf) unavailableServers(w *writer) {
+	c.unavailableServer(w, c.unavailable)
+	uses := func(protocols ...model.Protocol) bool {
+		return slices.ContainsFunc(c.profiles, func(p profile) bool { return slices.Contains(protocols, p.Protocol) })
+	}
+	http2 := literal("http2")
+	if c.http2Directive() {
+		http2 = ""
+	}
+	if uses(model.ProtocolGRPC) {
+		c.unavailableServer(w, c.unavailableHTTP2, http2)
+	}
+	if uses(model.ProtocolHTTPS, model.ProtocolGRPCS) && c.certificate.text != "" {
+		c.unavailableServer(w, c.unavailableTLS, "ssl", http2)
+	}
+}
+
+func (c conf) unavailableServer(w *writer, socket path, options ...literal) {
 	w.block(func() {
-		w.directive("listen", path{"unix:" + c.unavailable.text})
+		listen := []value{path{"unix:" + socket.text}}
+		for _, o := range options {
+			if o != "" {
+				listen = append(listen, o)
+			}
+		}
+		w.directive("listen", listen...)
+		if len(options) > 0 && c.http2Directive() {
+			w.lines("http2 on;")
+		}
+		if slices.Contains(options, "ssl") {
+			w.directive("ssl_certificate", c.certificate)
+			w.directive("ssl_certificate_key", c.key)
+		}
 		w.lines(
 			"access_log off;",
 			"client_max_body_size 0;",

@@ -96,6 +96,21 @@ func parseName(s string) (name, error) {
 	return name(s), nil
 }
 
+// quoted is text without control characters and "$", checked before: in quotes nothing else of it is syntax, and
+// nginx reads \" and \\ as what they stand for (ngx_conf_read_token).
+type quoted string
+
+func (q quoted) appendTo(b []byte) []byte {
+	b = append(b, '"')
+	for i := range len(q) {
+		if q[i] == '"' || q[i] == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, q[i])
+	}
+	return append(b, '"')
+}
+
 type number int64
 
 func (n number) appendTo(b []byte) []byte { return strconv.AppendInt(b, int64(n), 10) }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"headgate/gateway/luastate"
+	"headgate/gateway/model"
 	"headgate/gateway/nginxconf"
 )
 
@@ -23,6 +24,10 @@ const (
 	Listener Reason = "listener"
 	// NewProfile: a route needs a combination of native directives that is not in nginx.conf.
 	NewProfile Reason = "new-profile"
+	// NewIdentity: peers are spoken to with a TLS certificate, CA, name or setting that is not in nginx.conf.
+	NewIdentity Reason = "new-identity"
+	// LogPhase: the proxy must see the end of requests, to count them or for an upstream's balancing or health.
+	LogPhase Reason = "log-phase"
 	// GlobalSetting: a native directive of the whole proxy changed.
 	GlobalSetting Reason = "global-setting"
 	// Resize: the pushed state needs a larger shared dict.
@@ -31,7 +36,7 @@ const (
 
 // Reasons lists all of them.
 func Reasons() []Reason {
-	return []Reason{FirstStart, LuaVersion, Listener, NewProfile, GlobalSetting, Resize}
+	return []Reason{FirstStart, LuaVersion, Listener, NewProfile, NewIdentity, LogPhase, GlobalSetting, Resize}
 }
 
 // Applied is what was observed of the proxy.
@@ -107,7 +112,11 @@ func reasons(a Applied, d Desired, size int64) []Reason {
 	add(LuaVersion, a.LuaBuild != "" && (a.LuaBuild != d.LuaBuild || a.Schema != luastate.Schema))
 	if !unknown {
 		add(Listener, !slices.Equal(a.Config.Listeners, d.Config.Listeners))
-		add(NewProfile, hasNewProfile(a.Config.Profiles, d.Config.Profiles))
+		profile, identity := newProfiles(a.Config, d.Config)
+		add(NewProfile, profile)
+		add(NewIdentity, identity)
+		// One that is needed no more costs a little until the next reload, and less than that.
+		add(LogPhase, d.Config.LogPhase && !a.Config.LogPhase)
 		add(GlobalSetting, a.Config.Globals != d.Config.Globals)
 	}
 	running := a.StateBytes
@@ -118,12 +127,23 @@ func reasons(a Applied, d Desired, size int64) []Reason {
 	return rs
 }
 
-// hasNewProfile ignores profiles that are no longer used: they cost nothing until the next reload.
-func hasNewProfile(applied, desired map[string]string) bool {
-	for name, hash := range desired {
-		if have, ok := applied[name]; !ok || have != hash {
-			return true
-		}
+// newProfiles tells whether a profile is new for itself, and whether one is for its identity. It ignores those that are
+// no longer used: they cost nothing until the next reload.
+func newProfiles(applied, desired nginxconf.Config) (profile, identity bool) {
+	known, of := map[model.IdentityID]bool{"": true}, map[string]model.IdentityID{}
+	for _, p := range applied.ProfileList {
+		known[p.Identity] = true
 	}
-	return false
+	for _, p := range desired.ProfileList {
+		of[p.Name()] = p.Identity
+	}
+	for name, hash := range desired.Profiles {
+		if have, ok := applied.Profiles[name]; ok && have == hash {
+			continue
+		}
+		fresh := !known[of[name]]
+		identity = identity || fresh
+		profile = profile || !fresh
+	}
+	return profile, identity
 }

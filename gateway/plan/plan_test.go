@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"headgate/gateway/luastate"
+	"headgate/gateway/model"
 	"headgate/gateway/nginxconf"
 )
 
@@ -23,6 +24,12 @@ func config() nginxconf.Config {
 		Profiles:  map[string]string{"p1": "h1", "p2": "h2"},
 		Listeners: []string{"http 0.0.0.0:80"},
 	}
+}
+
+// use puts a profile into a configuration.
+func use(c *nginxconf.Config, p model.Profile) {
+	c.Profiles[p.Name()] = "hash of " + p.Name()
+	c.ProfileList = append(c.ProfileList, p)
 }
 
 func applied() Applied {
@@ -56,6 +63,24 @@ func TestReasons(t *testing.T) {
 			}, []Reason{NewProfile}},
 		"profile with other text": {
 			func(_ *Applied, d *Desired) { d.Config.Profiles["p2"] = "h2'" }, []Reason{NewProfile}},
+		"new identity": {
+			func(_ *Applied, d *Desired) { use(&d.Config, model.Profile{Identity: "a"}) }, []Reason{NewIdentity}},
+		"new profile of a known identity": {
+			func(a *Applied, d *Desired) {
+				use(&a.Config, model.Profile{Identity: "a"})
+				use(&d.Config, model.Profile{Identity: "a"})
+				use(&d.Config, model.Profile{Identity: "a", Buffering: true})
+			}, []Reason{NewProfile}},
+		"a profile and an identity": {
+			func(_ *Applied, d *Desired) {
+				use(&d.Config, model.Profile{Identity: "a"})
+				use(&d.Config, model.Profile{Buffering: true})
+			}, []Reason{NewProfile, NewIdentity}},
+		"identity no longer used": {
+			func(a *Applied, _ *Desired) { use(&a.Config, model.Profile{Identity: "a"}) }, nil},
+		"log phase":                {func(_ *Applied, d *Desired) { d.Config.LogPhase = true }, []Reason{LogPhase}},
+		"log phase is there":       {func(a *Applied, d *Desired) { a.Config.LogPhase, d.Config.LogPhase = true, true }, nil},
+		"log phase needed no more": {func(a *Applied, _ *Desired) { a.Config.LogPhase = true }, nil},
 		"profile no longer used": {
 			func(_ *Applied, d *Desired) {
 				d.Config.Generation = "g2"

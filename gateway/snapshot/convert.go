@@ -3,6 +3,8 @@ package snapshot
 import (
 	"maps"
 	"net/netip"
+	"strings"
+	"time"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +20,13 @@ import (
 
 // lastApplied repeats the whole object in an annotation; nobody here reads it.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// ServicePrefix stands before the names of the annotations of a Service that are kept.
+const ServicePrefix = "headgate.io/"
+
+// defaultClientIP is what the API server writes where sessionAffinityConfig names no timeout
+// (core/v1 ClientIPConfig).
+const defaultClientIP = 10800 * time.Second
 
 // FromIngress makes the trimmed copy of an Ingress.
 func FromIngress(in *networkingv1.Ingress) *Ingress {
@@ -42,9 +51,11 @@ func FromIngressClass(in *networkingv1.IngressClass) *IngressClass {
 // "None" of a headless service, are left out.
 func FromService(in *corev1.Service) *Service {
 	out := &Service{
-		Meta:       fromMeta(&in.ObjectMeta),
-		Type:       fromServiceType(in.Spec.Type),
-		ClusterIPs: parseAddresses(in.Spec.ClusterIPs),
+		Meta:        fromMeta(&in.ObjectMeta),
+		Type:        fromServiceType(in.Spec.Type),
+		ClusterIPs:  parseAddresses(in.Spec.ClusterIPs),
+		ClientIP:    fromSessionAffinity(&in.Spec),
+		Annotations: serviceAnnotations(in.Annotations),
 	}
 	if len(out.ClusterIPs) == 0 {
 		out.ClusterIPs = parseAddresses([]string{in.Spec.ClusterIP})
@@ -204,6 +215,34 @@ func fromServiceType(t corev1.ServiceType) ServiceType {
 	default: // "" in manifests; the API server writes ClusterIP
 		return ServiceClusterIP
 	}
+}
+
+// fromSessionAffinity gives 0 for None, and the default for a timeout out of range, which the API server refuses.
+func fromSessionAffinity(in *corev1.ServiceSpec) time.Duration {
+	if in.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	const day = 86400
+	if c := in.SessionAffinityConfig; c != nil && c.ClientIP != nil {
+		if s := value(c.ClientIP.TimeoutSeconds); s > 0 && s <= day {
+			return time.Duration(s) * time.Second
+		}
+	}
+	return defaultClientIP
+}
+
+// serviceAnnotations keeps those under ServicePrefix.
+func serviceAnnotations(in map[string]string) map[string]string {
+	var out map[string]string
+	for k, v := range in {
+		if strings.HasPrefix(k, ServicePrefix) {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[intern(k)] = v
+		}
+	}
+	return out
 }
 
 func fromServicePort(in *corev1.ServicePort) ServicePort {

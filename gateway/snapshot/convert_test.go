@@ -107,6 +107,16 @@ func TestFromService(t *testing.T) {
 		`{metadata: {name: s}, spec: {type: ExternalName, externalName: up.example.}}`: {
 			Type: snapshot.ServiceExternalName, ExternalName: "up.example.",
 		},
+		`{metadata: {name: s, annotations: {headgate.io/load-balance: p2c, headgate.io.evil/x: "1", other: x}}, spec: {sessionAffinity: None}}`: {
+			Type: snapshot.ServiceClusterIP, Annotations: map[string]string{"headgate.io/load-balance": "p2c"},
+		},
+		`{metadata: {name: s}, spec: {sessionAffinity: ClientIP}}`: {Type: snapshot.ServiceClusterIP, ClientIP: 3 * time.Hour},
+		`{metadata: {name: s}, spec: {sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 60}}}}`: {
+			Type: snapshot.ServiceClusterIP, ClientIP: time.Minute,
+		},
+		`{metadata: {name: s}, spec: {sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 0}}}}`: {
+			Type: snapshot.ServiceClusterIP, ClientIP: 3 * time.Hour,
+		},
 	} {
 		want.Key = snapshot.Key{Name: "s"}
 		got := snapshot.FromService(read[corev1.Service](t, text))

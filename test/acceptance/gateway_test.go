@@ -171,6 +171,7 @@ func (g *gateway) await(what string, ok func() bool, seen ...any) {
 type request struct {
 	url    string // http://host/path or https://host/path; the host never goes through DNS
 	method string // "" is GET
+	body   string
 	header []string
 	sni    string // "" is the URL's host
 	maxTLS uint16
@@ -190,7 +191,7 @@ func (g *gateway) try(r request) (answer, error) {
 	if method == "" {
 		method = http.MethodGet
 	}
-	req, err := http.NewRequestWithContext(context.Background(), method, r.url, nil)
+	req, err := http.NewRequestWithContext(context.Background(), method, r.url, strings.NewReader(r.body))
 	if err != nil {
 		return answer{}, fmt.Errorf("make request %s: %w", r.url, err)
 	}
@@ -215,7 +216,7 @@ func (g *gateway) try(r request) (answer, error) {
 			return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, to)
 		},
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, ServerName: sni, MinVersion: tls.VersionTLS10, MaxVersion: r.maxTLS}, //nolint:gosec // the certificate is looked at, not trusted
-		DisableKeepAlives: true,
+		DisableKeepAlives: true, ExpectContinueTimeout: 10 * time.Second,
 	}
 	client := &http.Client{
 		Transport: transport, Timeout: 10 * time.Second,

@@ -37,7 +37,7 @@ func layout() nginxconf.Layout {
 		NginxVersion: "1.22.1",
 		Modules:      []string{"/usr/lib/nginx/modules/ndk_http_module.so", "/usr/lib/nginx/modules/ngx_http_lua_module.so"},
 		PIDFile:      "/run/headgate/nginx.pid", TempDir: "/run/headgate/temp", ControlSocket: "/run/headgate/proxy/control.sock",
-		ErrorLog: "/run/headgate/error.log", StateLog: "/var/lib/headgate/state.log",
+		ErrorLog: "/run/headgate/error.log", StateLog: "/var/lib/headgate/state.log", TLSDir: "/run/headgate/tls",
 		LuaDir: "/run/headgate/lua/0123456789abcdef", LuaBuild: "0123456789abcdef",
 		DefaultCertificate: "/var/lib/headgate/default.crt", DefaultKey: "/var/lib/headgate/default.key",
 	}
@@ -89,20 +89,27 @@ func TestObjects(t *testing.T) {
 	})
 }
 
-// TestConfigurations proves that no object ever changes nginx.conf: a case whose settings are the usual ones gets the
-// usual file to the byte.
+// TestConfigurations proves that no object ever changes nginx.conf but by the profiles that it needs: a case whose
+// settings are the usual ones, and whose routes have the usual profile, gets the usual file to the byte. Of a case of
+// several steps the first stands in a file of its own where it needs one.
 func TestConfigurations(t *testing.T) {
-	cases(t, func(t *testing.T, c *buildtest.Case, _ string, m *model.Model) {
+	cases(t, func(t *testing.T, c *buildtest.Case, dir string, m *model.Model) {
 		config, err := nginxconf.Render(m, layout())
 		if err != nil {
 			t.Fatal(err)
 		}
+		if len(config.Refused) > 0 {
+			t.Errorf("profiles that build should not have made: %v", config.Refused)
+		}
 		file := "testdata/nginx.conf"
 		usual := buildtest.Defaults()
-		if !cmp.Equal(c.Options.Settings, usual.Settings) || c.Options.DefaultMaxBodyBytes != usual.DefaultMaxBodyBytes {
+		if !cmp.Equal(c.Options.Settings, usual.Settings) || c.Options.DefaultMaxBodyBytes != usual.DefaultMaxBodyBytes ||
+			len(config.ProfileList) > 0 {
 			file = "testdata/" + c.Name + ".conf"
 		}
-		compare(t, file, config.Text)
+		if dir == "" || file == "testdata/nginx.conf" {
+			compare(t, file, config.Text)
+		}
 	})
 }
 
@@ -148,7 +155,7 @@ func TestNginxAccepts(t *testing.T) {
 func judge(t *testing.T, found nginxproc.Installation, m *model.Model) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, d := range []string{"lua", "temp", "proxy"} {
+	for _, d := range []string{"lua", "temp", "proxy", "tls"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -162,12 +169,18 @@ func judge(t *testing.T, found nginxproc.Installation, m *model.Model) {
 	l.PIDFile, l.TempDir, l.ControlSocket = filepath.Join(dir, "pid"), filepath.Join(dir, "temp"), filepath.Join(dir, "proxy/control.sock")
 	l.ErrorLog, l.StateLog = filepath.Join(dir, "error.log"), filepath.Join(dir, "state.log")
 	l.DefaultCertificate, l.DefaultKey = certificate(t, dir)
+	l.TLSDir = filepath.Join(dir, "tls")
 	// nginx -t binds the ports, and those of the goldens may be taken.
 	here := *m
 	here.Listeners = listeners(product.FreeAddress(t), product.FreeAddress(t))
 	config, err := nginxconf.Render(&here, l)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range config.Files {
+		if err := os.WriteFile(f.Path, f.Content, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	conf := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(conf, config.Text, 0o600); err != nil {

@@ -146,8 +146,11 @@ func (t *tokens) quoted(mark byte) (string, bool, error) {
 			return "", false, fmt.Errorf("a line ends within quotes")
 		case '\\':
 			i++
+			if i < len(t.text) && !strings.ContainsRune("\"'\\", rune(t.text[i])) {
+				b.WriteByte('\\') // nginx takes it away before these three, and leaves it before most others
+			}
 			if i < len(t.text) {
-				b.WriteString(`\` + t.text[i:i+1])
+				b.WriteByte(t.text[i])
 			}
 		case mark:
 			t.at = i + 1
@@ -211,7 +214,16 @@ func (t *tokens) lua() (string, error) {
 // directiveNames are those that headgate writes, by context. A new one belongs here once somebody has looked at
 // where its values come from.
 func directiveNames() map[string][]string {
-	profile := []string{"proxy_buffering", "proxy_request_buffering", "client_max_body_size", "proxy_next_upstream", "proxy_pass"}
+	profile := []string{"client_max_body_size", "proxy_http_version", "grpc_buffer_size", "grpc_set_header", "fastcgi_param", "fastcgi_index"}
+	for _, module := range []string{"proxy", "grpc", "fastcgi"} {
+		for _, word := range []string{
+			"buffering", "request_buffering", "buffer_size", "buffers", "busy_buffers_size", "max_temp_file_size", "next_upstream", "pass",
+			"connect_timeout", "send_timeout", "read_timeout", "ssl_protocols", "ssl_ciphers", "ssl_name", "ssl_server_name", "ssl_verify",
+			"ssl_verify_depth", "ssl_trusted_certificate", "ssl_certificate", "ssl_certificate_key",
+		} {
+			profile = append(profile, module+"_"+word)
+		}
+	}
 	return map[string][]string{
 		"":       {"load_module", "user", "daemon", "worker_processes", "worker_rlimit_nofile", "pid", "error_log", "pcre_jit", "events", "http"},
 		"events": {"worker_connections", "multi_accept"},
@@ -225,17 +237,18 @@ func directiveNames() map[string][]string {
 			"set_real_ip_from", "real_ip_header", "real_ip_recursive", "proxy_set_header", "upstream", "server", "proxy_headers_hash_max_size", "proxy_headers_hash_bucket_size"},
 		"upstream": {"server", "balancer_by_lua_block", "keepalive", "keepalive_time", "keepalive_timeout", "keepalive_requests"},
 		"server": {"listen", "http2", "server_name", "ssl_certificate", "ssl_certificate_key", "ssl_certificate_by_lua_block", "proxy_hide_header", "add_header",
-			"server_rewrite_by_lua_block", "location", "access_log", "client_max_body_size", "client_body_buffer_size", "client_body_in_single_buffer", "keepalive_timeout",
+			"server_rewrite_by_lua_block", "log_by_lua_block", "location", "access_log", "client_max_body_size", "client_body_buffer_size", "client_body_in_single_buffer", "keepalive_timeout",
 			"default_type", "error_page", "large_client_header_buffers", "proxy_request_buffering", "proxy_buffering", "proxy_buffer_size", "proxy_buffers", "proxy_next_upstream"},
-		"location": append(profile, "content_by_lua_block", "return", "internal", "default_type", "access_log", "proxy_buffer_size", "proxy_buffers"),
+		"location": append(profile, "content_by_lua_block", "return", "internal", "default_type", "access_log"),
 	}
 }
 
 // unexpected lists the directives that stand where headgate writes none, and the arguments that hold a mark.
 func unexpected(list []directive, context, mark string) []string {
 	var found []string
+	names := directiveNames()[context]
 	for _, d := range list {
-		if !slices.Contains(directiveNames()[context], d.name) {
+		if !slices.Contains(names, d.name) {
 			found = append(found, fmt.Sprintf("line %d: %s in %q", d.line, d.name, context))
 		}
 		for _, a := range d.args {

@@ -54,6 +54,7 @@ type settings struct {
 	MaxBodySize        *int64            `json:"maxBodySize"`
 	AnnotationPrefix   string            `json:"annotationPrefix"`
 	DefaultCertificate string            `json:"defaultCertificate"`
+	ServiceUpstream    bool              `json:"serviceUpstream"`
 	Verdicts           map[string]string `json:"verdicts"`
 	Hold               bool              `json:"hold"`
 }
@@ -111,6 +112,7 @@ func (s *settings) options() build.Options {
 		SSLRedirect:         !s.NoSSLRedirect,
 		AllowLoopback:       s.AllowLoopback,
 		DefaultMaxBodyBytes: maxBody,
+		Defaults:            build.Defaults{ServiceUpstream: s.ServiceUpstream},
 		Settings: model.Settings{
 			WorkerConnections:     16384,
 			StateMemoryBytes:      32 << 20,
@@ -118,6 +120,7 @@ func (s *settings) options() build.Options {
 			NoTLSRedirectPrefixes: []string{"/.well-known/acme-challenge"},
 			HSTS:                  model.HSTS{Enabled: true, MaxAge: 365 * 24 * time.Hour, IncludeSubdomains: true},
 			DefaultCertificate:    model.CertificateID(s.DefaultCertificate),
+			RequestMetrics:        true,
 		},
 	}
 }

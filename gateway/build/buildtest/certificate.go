@@ -29,6 +29,8 @@ type CertificateSpec struct {
 	Edition string `json:"edition"`
 	// Fault breaks the Secret: "type", "no-key", "other-key", "garbage", "encrypted", "leaf-last", "too-long".
 	Fault string `json:"fault"`
+	// CA adds the authority as ca.crt ("too"), leaves nothing else ("only"), or writes garbage there ("garbage").
+	CA string `json:"ca"`
 }
 
 // Certificate makes the Secret. It panics on a spec that cannot be: specs come from tests only.
@@ -54,6 +56,7 @@ func Certificate(spec CertificateSpec) *snapshot.Secret {
 		Data: snapshot.SecretData{"tls.crt": chain, "tls.key": pemOf("PRIVATE KEY", pkcs8(key))},
 	}
 	breakSecret(s, spec.Fault, seed, leafDER, caDER)
+	addCA(s, spec.CA, pemOf("CERTIFICATE", caDER))
 	return s
 }
 
@@ -76,6 +79,20 @@ func breakSecret(s *snapshot.Secret, fault, seed string, leafDER, caDER []byte) 
 		s.Data["tls.crt"] = append(s.Data["tls.crt"], make([]byte, 200<<10)...)
 	default:
 		panic(fmt.Sprintf("unknown fault %q of a TestCertificate", fault))
+	}
+}
+
+func addCA(s *snapshot.Secret, how string, ca []byte) {
+	switch how {
+	case "":
+	case "too":
+		s.Data["ca.crt"] = ca
+	case "only":
+		s.Type, s.Data = "Opaque", snapshot.SecretData{"ca.crt": ca}
+	case "garbage":
+		s.Data["ca.crt"] = pemOf("CERTIFICATE", []byte("no certificate"))
+	default:
+		panic(fmt.Sprintf("unknown ca %q of a TestCertificate", how))
 	}
 }
 

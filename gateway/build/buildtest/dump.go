@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"time"
 
@@ -19,14 +20,16 @@ func Dump(r *build.Result) []byte {
 		dumpHost(&w, h)
 	}
 	for _, u := range r.Model.Upstreams {
-		fmt.Fprintf(&w, "upstream %s\n", u.ID)
-		for _, p := range u.Peers {
-			draining := ""
-			if p.Draining {
-				draining = " draining"
-			}
-			fmt.Fprintf(&w, "  %s%s\n", p.Address, draining)
-		}
+		dumpUpstream(&w, u)
+	}
+	for _, i := range r.Model.Identities {
+		dumpIdentity(&w, i)
+	}
+	for _, f := range r.Model.FastCGI {
+		fmt.Fprintf(&w, "fastcgi %s index=%q\n", f.ID, f.Index)
+	}
+	for _, c := range r.Checks {
+		fmt.Fprintf(&w, "check %s %+v of %d peers\n", c.Upstream, c.Check, len(c.Peers))
 	}
 	for _, c := range r.Model.Certificates {
 		dumpCertificate(&w, c)
@@ -89,7 +92,77 @@ func dumpRoute(w io.Writer, r *model.Route) {
 	if r.Profile.BodyClass != model.Body1M {
 		fmt.Fprintf(w, " class=%s", r.Profile.BodyClass)
 	}
+	dumpTuning(w, r)
 	fmt.Fprintf(w, " of %s/%s\n", r.Source.Namespace, r.Source.Name)
+}
+
+// dumpTuning writes what a route and its profile say besides the defaults.
+func dumpTuning(w io.Writer, r *model.Route) {
+	if t := r.Timeouts; t != (model.Timeouts{Connect: 5 * time.Second, Send: time.Minute, Read: time.Minute}) {
+		fmt.Fprintf(w, " timeouts=%s,%s,%s", t.Connect, t.Send, t.Read)
+	}
+	if r.Retry != (model.Retry{Tries: 3}) {
+		fmt.Fprintf(w, " retry=%+v", r.Retry)
+	}
+	if r.CookiePath != "" {
+		fmt.Fprintf(w, " cookiePath=%q", r.CookiePath)
+	}
+	if r.NoAccessLog {
+		fmt.Fprint(w, " noLog")
+	}
+	p := r.Profile
+	p.BodyClass = ""
+	writeSet(w, " ", p)
+}
+
+// writeSet writes the fields of a struct that are not zero.
+func writeSet(w io.Writer, before string, v any) {
+	value := reflect.ValueOf(v)
+	for i := range value.NumField() {
+		if f := value.Field(i); !f.IsZero() {
+			if f.Kind() == reflect.Pointer {
+				f = f.Elem()
+			}
+			fmt.Fprintf(w, "%s%s=%+v", before, value.Type().Field(i).Name, f.Interface())
+		}
+	}
+}
+
+func dumpUpstream(w io.Writer, u *model.Upstream) {
+	fmt.Fprintf(w, "upstream %s", u.ID)
+	policy := *u
+	policy.ID, policy.Peers, policy.Check = "", nil, nil // checks have lines of their own
+	if policy.Algorithm == model.RoundRobin {
+		policy.Algorithm = ""
+	}
+	if policy.Cookie != nil {
+		fmt.Fprint(w, " cookie(")
+		writeSet(w, " ", *policy.Cookie)
+		fmt.Fprint(w, ")")
+		policy.Cookie = nil
+	}
+	writeSet(w, " ", policy)
+	fmt.Fprintln(w)
+	for _, p := range u.Peers {
+		fmt.Fprintf(w, "  %s", p.Address)
+		if p.Draining {
+			fmt.Fprint(w, " draining")
+		}
+		if p.Down {
+			fmt.Fprint(w, " down")
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// dumpIdentity writes no key: that there is one must be enough.
+func dumpIdentity(w io.Writer, i *model.Identity) {
+	shown := *i
+	fmt.Fprintf(w, "identity %s certificates=%d key=%v ca=%d", i.ID,
+		bytes.Count(i.Certificate, []byte("BEGIN CERTIFICATE")), len(i.Key) > 0, bytes.Count(i.CA, []byte("BEGIN CERTIFICATE")))
+	shown.ID, shown.Certificate, shown.Key, shown.CA = "", nil, nil, nil
+	writeSet(w, " ", shown)
+	fmt.Fprintln(w)
 }
 
 func filter(f model.Filter) string {
