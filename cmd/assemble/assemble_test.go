@@ -8,9 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"headgate/cmd/config"
 	"headgate/cmd/defaultcert"
+	"headgate/gateway/annotations"
+	"headgate/gateway/build"
 	"headgate/gateway/model"
 	"headgate/gateway/nginxconf"
 	"headgate/gateway/snapshot"
@@ -206,5 +211,41 @@ func TestOpenFiles(t *testing.T) {
 	c.Proxy.Mode = config.External
 	if n := OpenFiles(c); n != 0 {
 		t.Errorf("limit of an external proxy %d", n)
+	}
+}
+
+// TestUpstreamDefaults: what the configuration says by default is what the model means by zero.
+func TestUpstreamDefaults(t *testing.T) {
+	c := configured(t)
+	usual := build.Defaults{
+		Algorithm: model.RoundRobin,
+		Timeouts:  model.Timeouts{Connect: 5 * time.Second, Send: time.Minute, Read: time.Minute}, Retry: model.Retry{Tries: 3},
+	}
+	if diff := cmp.Diff(usual, Build(c).Defaults); diff != "" {
+		t.Errorf("of an empty file (-want +got):\n%s", diff)
+	}
+	if p := Build(c).Settings.DefaultProfile; p != (model.Profile{}) {
+		t.Errorf("default profile %+v", p)
+	}
+	u := &c.Upstreams
+	u.LoadBalance, u.ServiceUpstream, u.RetryBudget = "p2c", true, "5%"
+	u.EjectFailures, u.EjectTime = 9, config.Duration(time.Second)
+	u.NextUpstream, u.NextUpstreamTries, u.NextUpstreamTimeout = "error http_503 non_idempotent", 0, config.Duration(4*time.Second)
+	u.ReadTimeout = config.Duration(time.Hour)
+	want := build.Defaults{
+		Algorithm: model.PowerOfTwo, ServiceUpstream: true, Budget: model.RetryBudget{Percent: 5},
+		Ejection: model.Ejection{Failures: 9, Base: time.Second, Max: 5 * time.Minute},
+		Timeouts: model.Timeouts{Connect: 5 * time.Second, Send: time.Minute, Read: time.Hour},
+		Retry:    model.Retry{Tries: annotations.UnlimitedTries, Total: 4 * time.Second},
+	}
+	if diff := cmp.Diff(want, Build(c).Defaults); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if p := Build(c).Settings.DefaultProfile; p != (model.Profile{RetryOn: model.RetryError | model.Retry503, RetryNonIdempotent: true}) {
+		t.Errorf("profile %+v", p)
+	}
+	u.Eject = false
+	if e := Build(c).Defaults.Ejection; !cmp.Equal(e, model.Ejection{Off: true}) {
+		t.Errorf("ejection %+v although it is off", e)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"headgate/gateway/build"
 	"headgate/gateway/model"
 	"headgate/sync/admin"
+	"headgate/sync/health"
+	"headgate/sync/lossguard"
 	"headgate/sync/luapush"
 	"headgate/sync/nginxproc"
 	"headgate/sync/reconcile"
@@ -17,6 +19,8 @@ type Told struct {
 	Process     nginxproc.Condition
 	LogRevision uint64 // newest in the state log
 	LogBytes    int64  // length of the state log
+	Checks      health.Stats
+	Guard       lossguard.Condition
 }
 
 // Status adds what was told to base, which holds what never changes and the source's health.
@@ -38,12 +42,56 @@ func Status(base admin.Status, t Told) admin.Status {
 	}
 	s.LastReload = lastReload(l.LastReload)
 	s.Proxy = proxy(s.Proxy.Mode, t)
+	s.Health, s.LossGuard = checks(t.Checks), guard(t.Guard)
 	s.Problems = problems(l.Problems)
 	if l.Result != nil {
 		s.Counts = counts(l.Result.Model)
+		s.Health.AllDown = allDown(l.Result.Checks)
 		s.Certificates = append(s.Certificates[:len(s.Certificates):len(s.Certificates)], certificates(l.Result.Model)...)
 	}
 	return s
+}
+
+func checks(h health.Stats) admin.Health {
+	return admin.Health{
+		Up: h.Up, Down: h.Down, Unknown: h.Unknown, Running: h.Running, LateMs: h.Late.Milliseconds(),
+		Succeeded: h.Succeeded, Failed: h.Failed, Void: h.Void, WentDown: h.WentDown, CameUp: h.CameUp,
+	}
+}
+
+// allDown names the upstreams of which every peer that could get new requests is down.
+func allDown(list []build.Check) []string {
+	var ids []string
+	for _, c := range list {
+		candidates, down := 0, 0
+		for i := range c.Peers {
+			if p := &c.Peers[i]; !p.Draining {
+				candidates++
+				if p.Down {
+					down++
+				}
+			}
+		}
+		if candidates > 0 && down == candidates {
+			ids = append(ids, string(c.Upstream))
+		}
+	}
+	return ids
+}
+
+func guard(c lossguard.Condition) admin.LossGuard {
+	out := admin.LossGuard{AgeSeconds: c.Age.Seconds(), MaxAgeSeconds: c.MaxAge.Seconds(), TooOld: c.TooOld, Holds: c.Holds}
+	if !c.Since.IsZero() {
+		out.Held = Held(c.Report)
+	}
+	return out
+}
+
+// Held says what a guard holds.
+func Held(r lossguard.Report) *admin.Held {
+	return &admin.Held{
+		Since: r.Since, Until: r.Until, Why: r.Why, Withheld: r.Withheld, Before: admin.Amount(r.Before), Now: admin.Amount(r.Now),
+	}
 }
 
 func text(err error) string {

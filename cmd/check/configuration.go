@@ -2,38 +2,68 @@ package check
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"headgate/sync/admin"
 )
 
-// configuration is called with one that is valid. What remains is whether a daemon runs with an older one: it reads
-// the configuration when it starts, and never again.
+// The commands that bring a changed configuration into force. None of them costs a request.
+const (
+	byReload     = "headgate reload"
+	byRestart    = "systemctl restart headgate (the proxy serves on meanwhile)"
+	byVIPRestart = "systemctl restart headgate-vip, if that was not done since (the VIPs move to another host meanwhile)"
+)
+
+// configuration is called with one that is valid. What remains is whether a daemon runs with another one.
 func (r *run) configuration(ctx context.Context) {
 	file := r.File
-	info, err := os.Stat(file)
-	if err != nil {
+	if _, err := os.Stat(file); err != nil {
 		file = "no file"
 	}
 	r.ok("the configuration is valid (%s)", file)
 	asking, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	status, err2 := admin.Ask(asking, r.Config.RuntimeDir)
-	if err2 != nil {
+	status, err := admin.Ask(asking, r.Config.RuntimeDir)
+	if err != nil {
 		r.ok("no daemon answers in %s", r.Config.RuntimeDir)
 		return
 	}
-	const restart = "systemctl restart headgate (the proxy serves on meanwhile)"
-	switch {
-	case err == nil && info.ModTime().After(status.Started):
-		r.warn(restart, "the running daemon (PID %d) started before %s was last changed: it does not know the changes", status.PID, file)
-	case status.Version != r.Version:
-		r.warn(restart, "the running daemon (PID %d) is version %s, this binary is %s", status.PID, status.Version, r.Version)
-	default:
+	if status.Version != r.Version {
+		r.warn(byRestart, "the running daemon (PID %d) is version %s, this binary is %s", status.PID, status.Version, r.Version)
+	} else {
 		r.ok("a daemon of this version runs (PID %d)", status.PID)
 	}
 	if status.Source.Kind == "cluster" != (r.Config.Kubeconfig != "") {
-		r.warn(restart, "the running daemon reads %s %s, and the configuration says otherwise", status.Source.Kind, status.Source.Detail)
+		r.warn(byRestart, "the running daemon reads %s %s, and the configuration says otherwise", status.Source.Kind, status.Source.Detail)
+	}
+	r.changes(asking, status)
+}
+
+// changes asks the daemon, which knows the flags and variables that it was started with, what of its file it does not know.
+func (r *run) changes(ctx context.Context, status admin.Status) {
+	changed, err := admin.AskCompare(ctx, r.Config.RuntimeDir)
+	switch {
+	case errors.Is(err, admin.ErrNotReloaded):
+		r.warn(byRestart, "the running daemon (PID %d) cannot read its configuration again: %v", status.PID, err)
+		return
+	case err != nil:
+		r.warn(byRestart, "the running daemon (PID %d) does not say whether it knows this configuration: %v", status.PID, err)
+		return
+	}
+	if ours, err := filepath.Abs(r.File); err == nil && changed.File != "" && changed.File != ours {
+		r.warn("headgate check --config "+changed.File, "the running daemon (PID %d) reads %s, not %s", status.PID, changed.File, ours)
+	}
+	if len(changed.Reload) > 0 {
+		r.warn(byReload, "keys were changed since the running daemon (PID %d) read them: %s", status.PID, strings.Join(changed.Reload, ", "))
+	}
+	if len(changed.Restart) > 0 {
+		r.warn(byRestart, "keys were changed that need a restart of the running daemon (PID %d): %s", status.PID, strings.Join(changed.Restart, ", "))
+	}
+	if len(changed.RestartVIP) > 0 {
+		r.warn(byVIPRestart, "keys were changed that may need a restart of the VIP process: %s", strings.Join(changed.RestartVIP, ", "))
 	}
 }

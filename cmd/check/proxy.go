@@ -107,7 +107,7 @@ func try(ctx context.Context, c config.Config, found nginxproc.Installation, hos
 	proxy := nginxproc.New(nginxproc.Config{
 		Binary: found.Binary, Prefix: c.RuntimeDir, Conf: paths.Conf, Sockets: layout.Sockets(), Output: paths.Output,
 	})
-	return proxy.Test(ctx, conf.Text)
+	return proxy.Test(ctx, nginxproc.Conf{Text: conf.Text})
 }
 
 // stockService tells of the distribution's own nginx, which its package starts and enables.

@@ -42,11 +42,17 @@ type Config struct {
 	DefaultCertificate     string         `mapstructure:"defaultCertificate"`
 	MaxBodySize            Size           `mapstructure:"maxBodySize"`
 
-	Publish   Publish   `mapstructure:"publish"`
-	Upstreams Upstreams `mapstructure:"upstreams"`
-	Status    Status    `mapstructure:"status"`
-	DNS       DNS       `mapstructure:"dns"`
-	Metrics   Metrics   `mapstructure:"metrics"`
+	Publish      Publish      `mapstructure:"publish"`
+	Upstreams    Upstreams    `mapstructure:"upstreams"`
+	Status       Status       `mapstructure:"status"`
+	DNS          DNS          `mapstructure:"dns"`
+	HealthChecks HealthChecks `mapstructure:"healthChecks"`
+	LossGuard    LossGuard    `mapstructure:"lossGuard"`
+	Metrics      Metrics      `mapstructure:"metrics"`
+	AccessLog    AccessLog    `mapstructure:"accessLog"`
+
+	Gossip Gossip `mapstructure:"gossip"`
+	VIP    VIP    `mapstructure:"vip"`
 
 	StateDir   string    `mapstructure:"stateDir"`
 	RuntimeDir string    `mapstructure:"runtimeDir"`
@@ -99,11 +105,28 @@ type Publish struct {
 	HTTPSPort   int      `mapstructure:"httpsPort"`
 }
 
-// Upstreams says which addresses may be proxied to.
+// Upstreams says which addresses may be proxied to, and how where no annotation says otherwise.
 type Upstreams struct {
 	AllowLoopback bool           `mapstructure:"allowLoopback"`
 	Allow         []netip.Prefix `mapstructure:"allow"`
 	Deny          []netip.Prefix `mapstructure:"deny"`
+
+	LoadBalance     string `mapstructure:"loadBalance"`
+	ServiceUpstream bool   `mapstructure:"serviceUpstream"`
+
+	ConnectTimeout Duration `mapstructure:"connectTimeout"`
+	SendTimeout    Duration `mapstructure:"sendTimeout"`
+	ReadTimeout    Duration `mapstructure:"readTimeout"`
+
+	NextUpstream        string   `mapstructure:"nextUpstream"`
+	NextUpstreamTries   int      `mapstructure:"nextUpstreamTries"`
+	NextUpstreamTimeout Duration `mapstructure:"nextUpstreamTimeout"`
+	RetryBudget         string   `mapstructure:"retryBudget"`
+
+	Eject         bool     `mapstructure:"eject"`
+	EjectFailures int      `mapstructure:"ejectFailures"`
+	EjectTime     Duration `mapstructure:"ejectTime"`
+	EjectMaxTime  Duration `mapstructure:"ejectMaxTime"`
 }
 
 // Status says who writes status.loadBalancer and Events, and under which Lease.
@@ -118,9 +141,40 @@ type DNS struct {
 	Servers []netip.AddrPort `mapstructure:"servers"`
 }
 
-// Metrics is the read-only Prometheus listener; an empty Listen turns it off.
+// HealthChecks says how active health checks are run; what is checked and how, annotations say.
+type HealthChecks struct {
+	Concurrency int `mapstructure:"concurrency"`
+}
+
+// LossGuard says which sudden loss of a troubled source is not believed, and when what is served is too old.
+type LossGuard struct {
+	Share   int      `mapstructure:"share"` // percent
+	Minimum int      `mapstructure:"minimum"`
+	Window  Duration `mapstructure:"window"`
+	Hold    Duration `mapstructure:"hold"`
+	MaxAge  Duration `mapstructure:"maxAge"` // 0: any age
+}
+
+// Metrics is the read-only Prometheus listener; an empty Listen turns it off. Requests tells whether the proxy
+// counts requests for it.
 type Metrics struct {
-	Listen string `mapstructure:"listen"`
+	Listen   string `mapstructure:"listen"`
+	Requests bool   `mapstructure:"requests"`
+}
+
+// AccessLogFormat is how a line of the access log looks.
+type AccessLogFormat string
+
+// The formats: Combined is ingress-nginx's, JSONLines one object a line.
+const (
+	Combined  AccessLogFormat = "combined"
+	JSONLines AccessLogFormat = "json"
+)
+
+// AccessLog is a line for each request; an empty Path writes none.
+type AccessLog struct {
+	Path   string          `mapstructure:"path"`
+	Format AccessLogFormat `mapstructure:"format"`
 }
 
 // LogLevel is the least severe level that is written.
@@ -191,11 +245,24 @@ func Default() Config {
 		HSTS:                   HSTS{Enabled: true, MaxAge: Duration(31536000 * time.Second), IncludeSubdomains: true},
 		MaxBodySize:            MiB,
 		Publish:                Publish{HTTPSPort: 443},
-		Status:                 Status{Enabled: true, LeaseNamespace: "headgate-system", LeaseName: "edge-status"},
-		Metrics:                Metrics{Listen: "127.0.0.1:9790"},
-		StateDir:               "/var/lib/headgate",
-		RuntimeDir:             "/run/headgate",
-		Log:                    Log{Level: Info, Format: Text},
-		Reconcile:              Reconcile{Window: Duration(20 * time.Millisecond), MaxDelay: Duration(100 * time.Millisecond)},
+		Upstreams: Upstreams{
+			LoadBalance:    "round_robin",
+			ConnectTimeout: Duration(5 * time.Second), SendTimeout: Duration(60 * time.Second), ReadTimeout: Duration(60 * time.Second),
+			NextUpstream: "error timeout", NextUpstreamTries: 3, RetryBudget: "20%",
+			Eject: true, EjectFailures: 3, EjectTime: Duration(5 * time.Second), EjectMaxTime: Duration(300 * time.Second),
+		},
+		Status:       Status{Enabled: true, LeaseNamespace: "headgate-system", LeaseName: "edge-status"},
+		Metrics:      Metrics{Listen: "127.0.0.1:9790", Requests: true},
+		AccessLog:    AccessLog{Format: Combined},
+		HealthChecks: HealthChecks{Concurrency: 512},
+		LossGuard: LossGuard{
+			Share: 50, Minimum: 10, Window: Duration(5 * time.Second), Hold: Duration(10 * time.Minute), MaxAge: Duration(24 * time.Hour),
+		},
+		Gossip:     defaultGossip(),
+		VIP:        defaultVIP(),
+		StateDir:   "/var/lib/headgate",
+		RuntimeDir: "/run/headgate",
+		Log:        Log{Level: Info, Format: Text},
+		Reconcile:  Reconcile{Window: Duration(20 * time.Millisecond), MaxDelay: Duration(100 * time.Millisecond)},
 	}
 }

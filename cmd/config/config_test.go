@@ -75,11 +75,23 @@ func TestGoodValues(t *testing.T) {
 			c.Publish = Publish{Addresses: []string{"192.0.2.1", "2001:db8::1", "edge.example.com"}, ClearOnStop: true, HTTPSPort: 8443}
 		}},
 		{"upstreams: {allowLoopback: true, allow: [192.0.2.0/24], deny: [10.96.0.0/12]}", func(c *Config) {
-			c.Upstreams = Upstreams{
-				AllowLoopback: true, Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
-				Deny: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
-			}
+			c.Upstreams.AllowLoopback, c.Upstreams.Allow = true, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+			c.Upstreams.Deny = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
 		}},
+		{"upstreams: {loadBalance: p2c, serviceUpstream: true, connectTimeout: 1ms, sendTimeout: 2m, readTimeout: 576h}", func(c *Config) {
+			c.Upstreams.LoadBalance, c.Upstreams.ServiceUpstream = "p2c", true
+			c.Upstreams.ConnectTimeout = Duration(time.Millisecond)
+			c.Upstreams.SendTimeout, c.Upstreams.ReadTimeout = Duration(2*time.Minute), Duration(576*time.Hour)
+		}},
+		{"upstreams: {nextUpstream: off, nextUpstreamTries: 0, nextUpstreamTimeout: 10s, retryBudget: off}", func(c *Config) {
+			c.Upstreams.NextUpstream, c.Upstreams.NextUpstreamTries = "off", 0
+			c.Upstreams.NextUpstreamTimeout, c.Upstreams.RetryBudget = Duration(10*time.Second), "off"
+		}},
+		{"upstreams: {eject: false, ejectFailures: 5, ejectTime: 1s, ejectMaxTime: 1s, retryBudget: 5%}", func(c *Config) {
+			c.Upstreams.Eject, c.Upstreams.EjectFailures, c.Upstreams.RetryBudget = false, 5, "5%"
+			c.Upstreams.EjectTime, c.Upstreams.EjectMaxTime = Duration(time.Second), Duration(time.Second)
+		}},
+		{"metrics: {requests: false}", func(c *Config) { c.Metrics.Requests = false }},
 		{"status: {enabled: false, leaseNamespace: edge, leaseName: writer}", func(c *Config) {
 			c.Status = Status{LeaseNamespace: "edge", LeaseName: "writer"}
 		}},
@@ -171,9 +183,21 @@ func TestBadValues(t *testing.T) {
 		{"publish: {addresses: [0.0.0.0]}", `F:1: publish.addresses[0]: "0.0.0.0" is no address that clients can reach: write the one they use`},
 		{"publish: {httpsPort: 0}", "F:1: publish.httpsPort: 0 is out of range: write a value from 1 to 65535"},
 		{"upstreams: {allow: [x]}", `F:1: upstreams.allow[0]: "x" is not a CIDR: write one such as 10.0.0.0/8 or 2001:db8::/32`},
+		{"upstreams: {loadBalance: ip_hash}", `F:1: upstreams.loadBalance: "ip_hash" is not known: write round_robin or least_conn or p2c or ewma or random`},
+		{"upstreams: {readTimeout: 0s}", "F:1: upstreams.readTimeout: 0s is out of range: write a value from 1ms to 2073600s"},
+		{"upstreams: {nextUpstream: sometimes}", `F:1: upstreams.nextUpstream: "sometimes" is no condition; write words such as "error timeout http_502", or "off"`},
+		{"upstreams: {nextUpstreamTries: 101}", "F:1: upstreams.nextUpstreamTries: 101 is out of range: write a value from 0 to 100"},
+		{"upstreams: {retryBudget: lots}", `F:1: upstreams.retryBudget: "lots" is no budget; write a percentage from "1%" to "100%", or "off"`},
+		{"upstreams: {ejectTime: 10m}", "F:1: upstreams.ejectMaxTime: 300s is out of range: write a value from 600s to 86400s"},
 		{"status: {leaseNamespace: \"\"}", `F:1: status.leaseNamespace: "" is not a namespace: write a DNS label such as headgate-system`},
 		{"status: {leaseName: A}", `F:1: status.leaseName: "A" is not a name of a Lease: write a DNS name such as edge-status`},
 		{"dns: {servers: [ns.example.com]}", `F:1: dns.servers[0]: "ns.example.com" is not address:port: write one such as 0.0.0.0:80 or [::]:80`},
+		{"healthChecks: {concurrency: 0}", "F:1: healthChecks.concurrency: 0 is out of range: write a value from 1 to 65536"},
+		{"lossGuard: {share: 101}", "F:1: lossGuard.share: 101 is out of range: write a value from 1 to 100"},
+		{"lossGuard: {minimum: 0}", "F:1: lossGuard.minimum: 0 is out of range: write a value from 1 to 1000000"},
+		{"lossGuard: {window: 1ms}", "F:1: lossGuard.window: 1ms is out of range: write a value from 100ms to 600s"},
+		{"lossGuard: {hold: 1h}", "F:1: lossGuard.hold: 3600s is out of range: write a value from 1s to 600s"},
+		{"lossGuard: {maxAge: 1s}", "F:1: lossGuard.maxAge: 1s is out of range: write a value from 60s to 31536000s"},
 		{"metrics: {listen: \":9790\"}", `F:1: metrics.listen: ":9790" is not address:port: write 127.0.0.1:9790, or "" to turn metrics off`},
 		{"metrics: {listen: \"0.0.0.0:9790\"}", "F:1: metrics.listen: 0.0.0.0:9790 is not a loopback address: write 127.0.0.1:9790; to scrape from elsewhere put a proxy with authentication in front"},
 		{"stateDir: var", `F:1: stateDir: "var" is not an absolute path of letters, digits and ._+-: write one such as /var/lib/headgate`},

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"headgate/gateway/annotations"
+	"headgate/gateway/model"
 )
 
 // What names may look like. Values that reach nginx.conf (paths, the user) are kept to bytes that mean
@@ -75,9 +78,15 @@ func validate(c *Config) []*FieldError {
 	v.proxy(&c.Proxy)
 	v.http(c)
 	v.publish(&c.Publish)
+	v.upstreams(&c.Upstreams)
 	v.status(&c.Status)
 	v.dns(&c.DNS)
+	within(v, "healthChecks.concurrency", c.HealthChecks.Concurrency, 1, 65536)
+	v.lossGuard(&c.LossGuard)
 	v.metrics(&c.Metrics)
+	v.accessLog(&c.AccessLog)
+	v.gossip(&c.Gossip)
+	v.vip(c)
 	v.directories(c)
 	oneOf(v, "log.level", c.Log.Level, Debug, Info, Warn, Error)
 	oneOf(v, "log.format", c.Log.Format, Text, JSON, Journal)
@@ -204,6 +213,26 @@ func (v *checker) publish(p *Publish) {
 	within(v, "publish.httpsPort", p.HTTPSPort, 1, 65535)
 }
 
+func (v *checker) upstreams(u *Upstreams) {
+	oneOf(v, "upstreams.loadBalance", model.Algorithm(u.LoadBalance),
+		model.RoundRobin, model.LeastConnections, model.PowerOfTwo, model.EWMA, model.Random)
+	const longest = 576 * time.Hour // nginx counts milliseconds in 31 bits
+	within(v, "upstreams.connectTimeout", u.ConnectTimeout, Duration(time.Millisecond), Duration(time.Hour))
+	within(v, "upstreams.sendTimeout", u.SendTimeout, Duration(time.Millisecond), Duration(longest))
+	within(v, "upstreams.readTimeout", u.ReadTimeout, Duration(time.Millisecond), Duration(longest))
+	if _, _, err := annotations.ParseNextUpstream(u.NextUpstream); err != nil {
+		v.fail("upstreams.nextUpstream", "%v", err)
+	}
+	within(v, "upstreams.nextUpstreamTries", u.NextUpstreamTries, 0, 100)
+	within(v, "upstreams.nextUpstreamTimeout", u.NextUpstreamTimeout, 0, Duration(time.Hour))
+	if _, err := annotations.ParseRetryBudget(u.RetryBudget); err != nil {
+		v.fail("upstreams.retryBudget", "%v", err)
+	}
+	within(v, "upstreams.ejectFailures", u.EjectFailures, 1, 1000)
+	within(v, "upstreams.ejectTime", u.EjectTime, Duration(100*time.Millisecond), Duration(time.Hour))
+	within(v, "upstreams.ejectMaxTime", u.EjectMaxTime, u.EjectTime, Duration(24*time.Hour))
+}
+
 func (v *checker) status(s *Status) {
 	v.match("status.leaseNamespace", s.LeaseNamespace, dnsLabel, "a namespace: write a DNS label such as headgate-system")
 	v.match("status.leaseName", s.LeaseName, dnsName, "a name of a Lease: write a DNS name such as edge-status")
@@ -214,6 +243,17 @@ func (v *checker) dns(d *DNS) {
 		if a.Port() == 0 {
 			d.Servers[i] = netip.AddrPortFrom(a.Addr(), dnsPort)
 		}
+	}
+}
+
+func (v *checker) lossGuard(g *LossGuard) {
+	const maxHold, year = 10 * time.Minute, 8760 * time.Hour
+	within(v, "lossGuard.share", g.Share, 1, 100)
+	within(v, "lossGuard.minimum", g.Minimum, 1, 1_000_000)
+	within(v, "lossGuard.window", g.Window, Duration(100*time.Millisecond), Duration(maxHold))
+	within(v, "lossGuard.hold", g.Hold, Duration(time.Second), Duration(maxHold))
+	if g.MaxAge != 0 {
+		within(v, "lossGuard.maxAge", g.MaxAge, Duration(time.Minute), Duration(year))
 	}
 }
 
@@ -230,6 +270,13 @@ func (v *checker) metrics(m *Metrics) {
 	}
 	if !a.Addr().IsLoopback() {
 		v.fail("metrics.listen", "%s is not a loopback address: write 127.0.0.1:%d; to scrape from elsewhere put a proxy with authentication in front", m.Listen, a.Port())
+	}
+}
+
+func (v *checker) accessLog(a *AccessLog) {
+	oneOf(v, "accessLog.format", a.Format, Combined, JSONLines)
+	if a.Path != "" {
+		v.match("accessLog.path", a.Path, safePath, "an absolute path of letters, digits and ._+-: write one such as /var/log/headgate/access.log")
 	}
 }
 

@@ -36,6 +36,7 @@ type Answer struct {
 	Options     Options                `json:"options"`
 	Layout      nginxconf.Layout       `json:"layout"`
 	Resolutions []*snapshot.Resolution `json:"resolutions"`
+	Verdicts    []snapshot.Verdict     `json:"verdicts"`
 	StateDir    string                 `json:"stateDir"`
 	LastGood    string                 `json:"lastGood"` // file
 

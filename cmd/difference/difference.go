@@ -109,7 +109,7 @@ func read(a Answer, folders []string, now time.Time) (*snapshot.Snapshot, error)
 		}
 	}
 	resolved := *s
-	resolved.Resolutions = a.Resolutions
+	resolved.Resolutions, resolved.Verdicts = a.Resolutions, a.Verdicts
 	return &resolved, nil
 }
 

@@ -6,15 +6,7 @@ import (
 
 	"headgate/cmd/assemble"
 	"headgate/cmd/difference"
-	"headgate/gateway/build"
-	"headgate/gateway/nginxconf"
 )
-
-// account is what a daemon tells about how it builds and renders.
-type account struct {
-	options build.Options
-	layout  nginxconf.Layout
-}
 
 // momentPatience is below the deadline of who asks.
 const momentPatience = 8 * time.Second
@@ -27,7 +19,8 @@ func (d *daemon) applied(ctx context.Context) (difference.Moment, error) {
 	if err != nil {
 		return difference.Moment{}, err
 	}
-	options := d.account.options
+	f := d.inForce.Load()
+	options := f.options
 	if options.OwnAddresses, err = assemble.OwnAddresses(); err != nil {
 		return difference.Moment{}, err
 	}
@@ -37,8 +30,8 @@ func (d *daemon) applied(ctx context.Context) (difference.Moment, error) {
 		Config: m.Applied.Config, LuaBuild: m.Applied.LuaBuild, Schema: m.Applied.Schema,
 		StateBytes: m.Applied.StateBytes, MemoryRefused: m.Applied.MemoryRefused,
 		Pointers: m.Applied.Pointers, Bodies: m.Applied.Bodies,
-		Options: difference.Options{Options: options}, Layout: d.account.layout,
-		Resolutions: m.Resolutions, StateDir: d.config.StateDir, LastGood: d.paths.LastGood,
+		Options: difference.Options{Options: options}, Layout: f.layout,
+		Resolutions: m.Resolutions, Verdicts: m.Verdicts, StateDir: d.config.StateDir, LastGood: d.paths.LastGood,
 	}
 	for _, p := range m.Problems {
 		answer.Problems = append(answer.Problems, assemble.Problem(p))

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"headgate/cmd/assemble"
@@ -15,7 +18,9 @@ import (
 	"headgate/gateway/build"
 	"headgate/sync/admin"
 	"headgate/sync/externalname"
+	"headgate/sync/health"
 	"headgate/sync/kubestatus"
+	"headgate/sync/lossguard"
 	"headgate/sync/luapush"
 	"headgate/sync/nginxproc"
 	"headgate/sync/reconcile"
@@ -24,11 +29,21 @@ import (
 
 // daemon holds the rooms of one `headgate run`.
 type daemon struct {
-	config  config.Config
-	paths   assemble.Paths
-	log     *slog.Logger
-	base    admin.Status
-	account account
+	config config.Config // as at the start, but for what a reload changes: see inForce
+	paths  assemble.Paths
+	log    *slog.Logger
+	base   admin.Status
+
+	// level is that of log, and load reads the configuration again.
+	level *slog.LevelVar
+	load  func() (config.Config, error)
+	file  string // that load reads
+	// machine is what was found on this host; it never changes.
+	machine assemble.Machine
+	// inForce is what the loop works with, replaced by a reload as a whole. reloading lets one reload at a time go on.
+	inForce   atomic.Pointer[inForce]
+	reloading sync.Mutex
+	problems  *kubestatus.ProblemLog
 
 	// private lets nobody reach the proxy but through its sockets.
 	private bool
@@ -38,7 +53,9 @@ type daemon struct {
 	metricsListener net.Listener // nil when metrics are off
 
 	source   source
+	guard    *lossguard.Guard
 	resolver *externalname.Resolver
+	checker  *health.Checker
 	control  *luapush.Client
 	stateLog *statelog.Log
 	lastGood *lastgood.Keeper
@@ -47,14 +64,12 @@ type daemon struct {
 	explain  *explainService
 }
 
-// newDaemon builds every room and starts none.
-func newDaemon(ctx context.Context, c config.Config, log *slog.Logger) (*daemon, error) {
-	d := makeDaemon(c, log)
-	return d, d.open(ctx)
-}
-
 func makeDaemon(c config.Config, log *slog.Logger) *daemon {
-	return &daemon{config: c, paths: assemble.PathsOf(c), log: log, base: assemble.Base(version, os.Getpid(), time.Now())}
+	return &daemon{
+		config: c, paths: assemble.PathsOf(c), log: log, base: assemble.Base(version, os.Getpid(), time.Now()),
+		problems: kubestatus.NewProblemLog(room(log, "build")),
+		level:    new(slog.LevelVar), load: func() (config.Config, error) { return c, nil },
+	}
 }
 
 // open builds every room. What it opened is closed again when it fails.
@@ -70,7 +85,8 @@ func (d *daemon) build(ctx context.Context) error {
 	if d.socket, err = admin.Open(ctx, d.config.RuntimeDir); err != nil {
 		return err
 	}
-	machine, binary, err := d.prepareMachine(ctx)
+	var binary string
+	d.machine, binary, err = d.prepareMachine(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,11 +96,14 @@ func (d *daemon) build(ctx context.Context) error {
 	if d.source, err = newSource(d.config, d.log); err != nil {
 		return err
 	}
+	d.checker = health.New(health.Config{Concurrency: d.config.HealthChecks.Concurrency, Logger: room(d.log, "health")})
 	d.resolver = externalname.New(externalname.Config{Servers: d.config.DNS.Servers, Logger: room(d.log, "externalname")})
 	d.control = luapush.New(luapush.Config{Socket: d.paths.ControlSocket})
+	d.metrics.Follow(d.control.Metrics)
 	d.openStateLog()
+	d.guard = d.source.guarded(d.config, d.guardFile(), d.log)
 	d.lastGood = lastgood.New(d.paths.LastGood, room(d.log, "lastgood"))
-	d.buildLoop(machine, binary)
+	d.buildLoop(binary)
 	return nil
 }
 
@@ -130,38 +149,24 @@ func (d *daemon) openStateLog() {
 	d.log.Debug("state log opened", "revision", found.Revision, "cutBytes", found.CutBytes)
 }
 
-func (d *daemon) buildLoop(machine assemble.Machine, binary string) {
-	layout := assemble.Layout(d.config, d.paths, machine)
-	layout.Private = d.private
-	d.proxy = nginxproc.New(d.processConfig(binary, layout.Sockets()))
-	options := assemble.Build(d.config)
-	d.account = account{options, layout}
-	builder := &loopBuilder{Builder: build.New(options), apiServers: d.source.apiServers, observe: d.metrics.ObserveBuild, log: d.log}
+func (d *daemon) buildLoop(binary string) {
+	f := d.compose(d.config)
+	d.inForce.Store(f)
+	d.proxy = nginxproc.New(d.processConfig(binary, f.layout.Sockets()))
+	builder := &loopBuilder{Builder: build.New(f.options), apiServers: d.source.apiServers, observe: d.metrics.ObserveBuild, log: d.log}
 	builder.Remember(d.lastGood.Load())
-	d.explain = newExplainService(d, layout, options)
-	problems := kubestatus.NewProblemLog(room(d.log, "build"))
-	if d.config.UseForwardedHeaders && len(d.config.TrustedProxies) == 0 {
-		d.log.Warn("useForwardedHeaders is on and trustedProxies is empty: nobody's X-Forwarded-* headers are believed")
+	d.explain = newExplainService(d, f.layout)
+	c := reconcile.Config{
+		Source: d.guard, Resolver: d.resolver, Checker: d.checks(), Proxy: d.proxy, StateLog: d.stateLog,
+		Control: timedControl{d.control, d.metrics.ObservePush}, MemoryFile: d.paths.Applied, Log: room(d.log, "reconcile"),
 	}
-	d.loop = reconcile.New(reconcile.Config{
-		Source: d.source.objects, Resolver: d.resolver, Proxy: d.proxy, StateLog: d.stateLog,
-		Builder: builder,
-		Control: timedControl{d.control, d.metrics.ObservePush},
-		Layout:  layout, Settings: options.Settings, Listeners: options.Listeners, MemoryFile: d.paths.Applied,
-		Window: time.Duration(d.config.Reconcile.Window), MaxDelay: time.Duration(d.config.Reconcile.MaxDelay),
-		Applied: func(p reconcile.Pass) {
-			problems.Observe(p.Result.Problems)
-			d.lastGood.Keep(builder.LastGood())
-			d.explain.built.Store(builder.built)
-			d.source.tell(kubestatus.Desired{Snapshot: builder.built, Served: p.Result.Served, Problems: p.Result.Problems})
-		},
-		Log: room(d.log, "reconcile"),
-	})
+	d.configure(&c, f, builder)
+	d.loop = reconcile.New(c)
 }
 
 func (d *daemon) processConfig(binary string, sockets []string) nginxproc.Config {
 	c := nginxproc.Config{
-		Binary: binary, Prefix: d.config.RuntimeDir, Conf: d.paths.Conf, Sockets: sockets,
+		Binary: binary, Prefix: d.config.RuntimeDir, Conf: d.paths.Conf, FilesDir: d.paths.TLS, Sockets: sockets,
 		Output: d.paths.Output, Observer: d.control, Log: room(d.log, "nginxproc"),
 	}
 	if d.paths.ErrorLog != "stderr" {
@@ -169,11 +174,32 @@ func (d *daemon) processConfig(binary string, sockets []string) nginxproc.Config
 	}
 	if d.config.Proxy.Mode == config.Managed {
 		c.Mode = nginxproc.Managed
+	} else {
+		c.PIDFile, c.ReloadUnit = d.paths.PID, nginxproc.UnitReloader(proxyUnit)
 	}
 	if d.config.Proxy.StopWithDaemon {
 		c.Stop = nginxproc.StopWithDaemon
 	}
 	return c
+}
+
+// checks are run by a daemon that serves; one that only explains leaves the peers alone.
+func (d *daemon) checks() reconcile.Checker {
+	if d.private {
+		return nil
+	}
+	return d.checker
+}
+
+// guardFile is where the guard remembers how much was served. With no state log to serve from instead, it may as well
+// believe what it reads.
+func (d *daemon) guardFile() string {
+	if d.stateLog.Revision() == 0 {
+		if err := os.Remove(d.paths.Guard); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			d.log.Warn("what was served before is not forgotten, although the state log is empty", "err", err)
+		}
+	}
+	return d.paths.Guard
 }
 
 // status may be called from any goroutine once the daemon is built.
@@ -182,7 +208,7 @@ func (d *daemon) status() admin.Status {
 	base.Time = time.Now()
 	base.Proxy.Mode = string(d.config.Proxy.Mode)
 	base.Source = d.source.health()
-	told := assemble.Told{Loop: d.loop.Status(), Process: d.proxy.Condition(), LogRevision: d.stateLog.Revision()}
+	told := assemble.Told{Loop: d.loop.Status(), Process: d.proxy.Condition(), LogRevision: d.stateLog.Revision(), Checks: d.checker.Stats(), Guard: d.guard.Condition()}
 	if info, err := os.Stat(d.paths.StateLog); err == nil {
 		told.LogBytes = info.Size()
 	}

@@ -10,6 +10,6 @@ func newDev() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 	}
-	cmd.AddCommand(newDevEcho(), newDevDocs())
+	cmd.AddCommand(newDevEcho(), newDevDocs(), newDevMan())
 	return cmd
 }

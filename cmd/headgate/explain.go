@@ -203,17 +203,16 @@ func (d *daemon) awaitReady(ctx context.Context) error {
 // explainService answers questions from what this daemon knows and its proxy decides.
 type explainService struct {
 	luapush.Explainer
-	control   *luapush.Client
-	listeners []model.Listener
-	settings  model.Settings
-	result    func() *build.Result
-	built     atomic.Pointer[snapshot.Snapshot] // what the result was built from; nil before the first
+	control *luapush.Client
+	inForce func() *inForce
+	result  func() *build.Result
+	built   atomic.Pointer[snapshot.Snapshot] // what the result was built from; nil before the first
 }
 
-func newExplainService(d *daemon, layout nginxconf.Layout, o build.Options) *explainService {
+func newExplainService(d *daemon, layout nginxconf.Layout) *explainService {
 	return &explainService{
 		Explainer: luapush.Explainer{HTTP: layout.ExplainSocket(model.HTTP), HTTPS: layout.ExplainSocket(model.HTTPS)},
-		control:   d.control, listeners: o.Listeners, settings: o.Settings,
+		control:   d.control, inForce: d.inForce.Load,
 		result: func() *build.Result { return d.loop.Status().Result },
 	}
 }
@@ -224,8 +223,9 @@ func (s *explainService) Peers(ctx context.Context, upstream string) (json.RawMe
 }
 
 func (s *explainService) answer(ctx context.Context, q explain.Question) (explain.Explanation, error) {
+	o := s.inForce().options
 	return explain.Explain(ctx, q, s, explain.Knowledge{
-		Listeners: s.listeners, Settings: s.settings, Result: s.result(), Snapshot: s.built.Load(), Now: time.Now(),
+		Listeners: o.Listeners, Settings: o.Settings, Result: s.result(), Snapshot: s.built.Load(), Now: time.Now(),
 	})
 }
 

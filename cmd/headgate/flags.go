@@ -1,7 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,6 +86,25 @@ func within(list []string, word string) bool {
 		}
 	}
 	return false
+}
+
+// configFile is the file that loadConfig reads; "" when the default one does not exist.
+func configFile(cmd *cobra.Command) (string, error) {
+	file, err := cmd.Flags().GetString("config")
+	if err != nil {
+		return "", fmt.Errorf("read --config: %w", err)
+	}
+	if file == "" {
+		file = config.DefaultFile
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			return "", nil
+		}
+	}
+	file, err = filepath.Abs(file)
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", file, err)
+	}
+	return file, nil
 }
 
 // loadConfig merges file, environment and the flags that were given.

@@ -35,7 +35,7 @@ func heedHangup(ctx context.Context, proxy config.Proxy, log *slog.Logger) (cont
 				cancel()
 				return
 			}
-			log.Info("SIGHUP is ignored: the configuration is read at the start: restart to apply a change")
+			log.Info("SIGHUP is ignored: 'headgate reload' reads the configuration again")
 		}
 	}()
 	return ctx, func() {

@@ -10,14 +10,17 @@ import (
 	slogjournal "github.com/systemd/slog-journal"
 
 	"headgate/cmd/config"
+	"headgate/cmd/loglevel"
 	"headgate/sync/kubewatch"
 )
 
 // newLogger writes to w, or to systemd's journal when that is wanted and standard error leads there
 // (JOURNAL_STREAM, systemd.exec(5)); elsewhere the format journal falls back to text. client-go's own log is
-// led into it.
-func newLogger(c config.Log, w io.Writer) (*slog.Logger, error) {
-	options := &slog.HandlerOptions{Level: logLevel(c.Level)}
+// led into it. The level may be set at any time.
+func newLogger(c config.Log, w io.Writer) (*slog.Logger, *slog.LevelVar, error) {
+	level := new(slog.LevelVar)
+	level.Set(loglevel.Of(c.Level))
+	options := &slog.HandlerOptions{Level: level}
 	var handler slog.Handler
 	switch {
 	case c.Format == config.JSON:
@@ -25,7 +28,7 @@ func newLogger(c config.Log, w io.Writer) (*slog.Logger, error) {
 	case c.Format == config.Journal && os.Getenv("JOURNAL_STREAM") != "":
 		h, err := slogjournal.NewHandler(&slogjournal.Options{Level: options.Level, ReplaceGroup: journalKey, ReplaceAttr: journalAttr})
 		if err != nil {
-			return nil, fmt.Errorf("open the journal (log.format journal; write text to do without): %w", err)
+			return nil, nil, fmt.Errorf("open the journal (log.format journal; write text to do without): %w", err)
 		}
 		handler = h
 	default:
@@ -33,20 +36,7 @@ func newLogger(c config.Log, w io.Writer) (*slog.Logger, error) {
 	}
 	log := slog.New(handler)
 	kubewatch.RouteKlog(log)
-	return log, nil
-}
-
-func logLevel(l config.LogLevel) slog.Level {
-	switch l {
-	case config.Debug:
-		return slog.LevelDebug
-	case config.Warn:
-		return slog.LevelWarn
-	case config.Error:
-		return slog.LevelError
-	case config.Info:
-	}
-	return slog.LevelInfo
+	return log, level, nil
 }
 
 // journalKey makes a key that the journal accepts: upper case, digits and '_'.

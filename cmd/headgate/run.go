@@ -12,7 +12,9 @@ import (
 	"headgate/cmd/assemble"
 	"headgate/cmd/config"
 	"headgate/cmd/difference"
+	"headgate/cmd/loglevel"
 	"headgate/cmd/notify"
+	"headgate/cmd/peers"
 	"headgate/sync/admin"
 )
 
@@ -30,8 +32,9 @@ The proxy is nginx with its Lua module, or OpenResty. With proxy.mode external s
 daemon starts it. Either way it outlives the daemon: a stop, a crash or an upgrade drops no request, and the next
 daemon takes the running proxy over. --stop-proxy-with-daemon ends a managed proxy with the daemon instead.
 
-SIGHUP changes nothing and is told in the log: the configuration is read at the start only, and a restart applies a
-change. With --stop-proxy-with-daemon it stops the daemon and the proxy, so that closing the terminal leaves neither.
+The configuration is read again by 'headgate reload', which refuses a bad one and says which keys need a restart. SIGHUP
+changes nothing and is told in the log. With --stop-proxy-with-daemon it stops the daemon and the proxy, so that closing
+the terminal leaves neither.
 
 Exit codes:
   0  stopped by a signal
@@ -52,7 +55,7 @@ Keys, and what each takes. proxy.mode is "proxy: {mode: …}" in the file, HEADG
 			if err != nil {
 				return err
 			}
-			log, err := newLogger(c.Log, cmd.ErrOrStderr())
+			log, level, err := newLogger(c.Log, cmd.ErrOrStderr())
 			if err != nil {
 				return usageError(err)
 			}
@@ -61,8 +64,13 @@ Keys, and what each takes. proxy.mode is "proxy: {mode: …}" in the file, HEADG
 			}
 			ctx, done := heedHangup(cmd.Context(), c.Proxy, log)
 			defer done()
-			d, err := newDaemon(ctx, c, log)
-			if err != nil {
+			d := makeDaemon(c, log)
+			d.level = level
+			if d.file, err = configFile(cmd); err != nil {
+				return err
+			}
+			d.load = func() (config.Config, error) { return loadConfig(cmd, config.Source) }
+			if err := d.open(ctx); err != nil {
 				return &exitError{exitFailed, err}
 			}
 			log.Info("headgate starts", "version", version, "source", d.source.kind, "proxy", c.Proxy.Mode)
@@ -99,7 +107,7 @@ func keyList() string {
 //
 //  1. the loop, so that nobody touches the proxy any more, and the word to systemd that we are stopping;
 //  2. the status writer, which may take the addresses out of the Ingresses and needs the source for that;
-//  3. what the loop works with: the source, the resolver, the state log (a last fsync), the last good versions;
+//  3. what the loop works with: the source and its guard, the resolver, the health checks, the state log (a last fsync), the last good versions;
 //  4. the proxy, which goes on serving until here and, unless told otherwise, beyond;
 //  5. the admin socket and the metrics, so that a stop that hangs can be looked into.
 //
@@ -113,7 +121,7 @@ func (d *daemon) run(ctx context.Context) error {
 	defer endFifth()
 	stage(first, g, endSecond, d.loop.Run, d.tellSystemd)
 	stage(second, g, endThird, d.source.writer)
-	stage(third, g, endFourth, d.source.run, d.resolver.Run, d.stateLog.Run, d.lastGood.Run)
+	stage(third, g, endFourth, d.source.run, d.guard.Run, d.resolver.Run, d.checker.Run, d.stateLog.Run, d.lastGood.Run)
 	stage(fourth, g, endFifth, d.proxy.Run)
 	stage(fifth, g, func() {}, d.serveMetrics, d.serveAdmin)
 	err := g.Wait()
@@ -144,11 +152,15 @@ func stage(ctx context.Context, g *errgroup.Group, next func(), runs ...func(con
 }
 
 func (d *daemon) tellSystemd(ctx context.Context) error {
-	return notify.Run(ctx, d.status, notify.Send)
+	return notify.Run(ctx, d.status, d.loop.Beats, notify.Send)
 }
 
 func (d *daemon) serveAdmin(ctx context.Context) error {
-	return d.socket.Serve(ctx, admin.Answers{Status: d.status, Explain: d.explain, Applied: difference.Handler(d.applied)})
+	return d.socket.Serve(ctx, admin.Answers{
+		Status: d.status, Explain: d.explain, Applied: difference.Handler(d.applied),
+		Peers: peers.Handler(d.control, d.upstreams), Accept: admin.AcceptHandler(d.accept),
+		Reload: admin.ReloadHandler(d), LogLevel: loglevel.Handler(d.level, d.log),
+	})
 }
 
 func (d *daemon) serveMetrics(ctx context.Context) error {

@@ -23,6 +23,13 @@ type loopBuilder struct {
 	built      *snapshot.Snapshot
 }
 
+// renew makes one that builds by other options and remembers the same.
+func (b *loopBuilder) renew(o build.Options) *loopBuilder {
+	next := *b
+	next.Builder = b.Builder.Renew(o)
+	return &next
+}
+
 // Build implements the loop's Builder.
 func (b *loopBuilder) Build(s *snapshot.Snapshot, now time.Time) *build.Result {
 	if own, err := assemble.OwnAddresses(); err != nil {

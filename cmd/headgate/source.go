@@ -7,12 +7,14 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"headgate/cmd/assemble"
 	"headgate/cmd/config"
 	"headgate/sync/admin"
 	"headgate/sync/kubestatus"
 	"headgate/sync/kubewatch"
+	"headgate/sync/lossguard"
 	"headgate/sync/manifests"
 	"headgate/sync/reconcile"
 )
@@ -28,8 +30,21 @@ type source struct {
 	health func() admin.Source
 	// tell is called by the loop after each pass that went all the way; it does not block.
 	tell func(kubestatus.Desired)
+	// publish replaces what is written to the status of Ingresses.
+	publish func(config.Publish) error
 	// apiServers are refused as upstream addresses.
 	apiServers func() []netip.Addr
+	// signs tell whether a loss may be none, and relist has everything read once more; it may be nil.
+	signs  func() lossguard.Signs
+	relist func()
+}
+
+// guarded puts the guard in front of what is read.
+func (s *source) guarded(c config.Config, file string, log *slog.Logger) *lossguard.Guard {
+	return lossguard.New(lossguard.Config{
+		Source: s.objects, Signs: s.signs, Relist: s.relist, Limits: assemble.LossGuard(c), MaxAge: time.Duration(c.LossGuard.MaxAge),
+		File: file, Identity: assemble.Identity(c), Logger: room(log, "lossguard"),
+	})
 }
 
 func newSource(c config.Config, log *slog.Logger) (source, error) {
@@ -53,7 +68,9 @@ func newFolders(c config.Config, log *slog.Logger) (source, error) {
 			return admin.Source{Kind: "manifests", Detail: strings.Join(c.Manifests, ", "), Healthy: h.Healthy, Since: h.Since, Error: h.Reason}
 		},
 		tell:       func(kubestatus.Desired) {},
+		publish:    func(config.Publish) error { return nil },
 		apiServers: func() []netip.Addr { return nil },
+		signs:      func() lossguard.Signs { return assemble.FolderSigns(folders.Health()) },
 	}, nil
 }
 
@@ -86,7 +103,10 @@ func newCluster(c config.Config, log *slog.Logger) (source, error) {
 		kind: "cluster", objects: cluster, run: cluster.Run, writer: idle,
 		health:     func() admin.Source { return assemble.ClusterHealth(c.Kubeconfig, cluster.Health()) },
 		tell:       func(kubestatus.Desired) {},
+		publish:    func(config.Publish) error { return nil },
 		apiServers: cluster.APIServers,
+		signs:      func() lossguard.Signs { return assemble.ClusterSigns(cluster.Health()) },
+		relist:     cluster.Relist,
 	}
 	if !c.Status.Enabled {
 		return s, nil
@@ -99,6 +119,9 @@ func newCluster(c config.Config, log *slog.Logger) (source, error) {
 		return source{}, err
 	}
 	s.tell, s.writer = writer.Update, writer.Run
+	s.publish = func(p config.Publish) error {
+		return writer.Publish(kubestatus.Publishing{Addresses: p.Addresses, ClearOnStop: p.ClearOnStop})
+	}
 	return s, nil
 }
 

@@ -1,6 +1,6 @@
 // Package notify tells systemd how the daemon is (sd_notify(3)): READY once the proxy serves a complete
-// state (the last known good one, where the source is away), a line of STATUS whenever it changes, STOPPING at the end. It asks for the status and sends words;
-// cmd/headgate runs it.
+// state (the last known good one, where the source is away), a line of STATUS whenever it changes, STOPPING at the
+// end, and WATCHDOG as long as the loop is alive. It asks for the status and sends words; cmd/headgate runs it.
 package notify
 
 import (
@@ -24,12 +24,20 @@ func Send(message string) error {
 	return nil
 }
 
-// Run tells what changes until ctx ends. An error of send is final: whoever listened is gone for good.
-func Run(ctx context.Context, status func() admin.Status, send func(message string) error) error {
+// Run tells what changes until ctx ends. The watchdog is fed once a second while beats counts up: with a loop that
+// hangs systemd hears nothing, and after WatchdogSec ends the process. An error of send is final: whoever listened is
+// gone for good.
+func Run(ctx context.Context, status func() admin.Status, beats func() uint64, send func(message string) error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	ready, last := false, ""
+	ready, last, beaten := false, "", uint64(0)
 	for {
+		if now := beats(); now != beaten {
+			beaten = now
+			if err := send(daemon.SdNotifyWatchdog); err != nil {
+				return err
+			}
+		}
 		s := status()
 		// The last known good state counts: a host that boots during an outage of its cluster is up.
 		if (s.Ready || s.LastKnownGood) && !ready {

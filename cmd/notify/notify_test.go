@@ -28,7 +28,7 @@ func TestRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- Run(ctx, func() admin.Status { return *status.Load() }, func(m string) error { sent = append(sent, m); return nil })
+			ended <- Run(ctx, func() admin.Status { return *status.Load() }, hung, func(m string) error { sent = append(sent, m); return nil })
 		}()
 		time.Sleep(10 * interval) // the fake clock of synctest
 		good := ready()
@@ -55,19 +55,45 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// hung are the beats of a loop that does nothing.
+func hung() uint64 { return 0 }
+
+func TestTheWatchdogIsFedByTheLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const alive, dead = 5, 20 // intervals
+		started := time.Now()
+		beats := func() uint64 { return min(uint64(time.Since(started)/interval), alive) }
+		fed := 0
+		ctx, cancel := context.WithTimeout(t.Context(), (alive+dead)*interval)
+		defer cancel()
+		send := func(m string) error {
+			if m == "WATCHDOG=1" {
+				fed++
+			}
+			return nil
+		}
+		if err := Run(ctx, ready, beats, send); err != nil {
+			t.Error(err)
+		}
+		if fed != alive {
+			t.Errorf("fed %d times, want %d: once an interval, and never once the loop hangs", fed, alive)
+		}
+	})
+}
+
 func TestTheLastKnownGoodStateIsReady(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var sent []string
 	status := func() admin.Status { return admin.Status{LastKnownGood: true} }
-	if err := Run(ctx, status, func(m string) error { sent = append(sent, m); return nil }); err != nil || !slices.Contains(sent, "READY=1") {
+	if err := Run(ctx, status, hung, func(m string) error { sent = append(sent, m); return nil }); err != nil || !slices.Contains(sent, "READY=1") {
 		t.Errorf("sent %q, %v", sent, err)
 	}
 }
 
 func TestRunEndsWithTheListener(t *testing.T) {
 	gone := errors.New("gone")
-	if err := Run(t.Context(), ready, func(string) error { return gone }); !errors.Is(err, gone) {
+	if err := Run(t.Context(), ready, hung, func(string) error { return gone }); !errors.Is(err, gone) {
 		t.Errorf("error %v", err)
 	}
 }

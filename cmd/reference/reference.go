@@ -11,7 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"headgate/cmd/config"
+	"headgate/cmd/vip"
 	"headgate/gateway/annotations"
+	"headgate/lua"
 	"headgate/sync/admin"
 )
 
@@ -35,6 +37,9 @@ func commandLine(root *cobra.Command) string {
 			continue
 		}
 		command(&b, cmd)
+		for _, sub := range cmd.Commands() {
+			command(&b, sub)
+		}
 	}
 	return b.String()
 }
@@ -138,7 +143,10 @@ func annotationList() string {
 
 The annotations of ingress-nginx that headgate serves, under the prefix %s/ (or what annotationsPrefix names).
 One that is known from ingress-nginx and not served yet is told as a problem of the Ingress (Unsupported), and the
-Ingress is served without it. A value that cannot be read keeps the last good version of the Ingress.
+Ingress is served without it. A value that cannot be read keeps the last good version of the Ingress. One that does
+nothing beside the others is told, too (UnusedAnnotation).
+
+Two Ingresses may balance one Service in different ways: each way keeps its own account of the peers.
 
 | annotation | values | default | scope | risk | meaning |
 |---|---|---|---|---|---|
@@ -147,7 +155,25 @@ Ingress is served without it. A value that cannot be read keeps the last good ve
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", a.Name, cell(a.Values), cell(a.Default), a.Scope, a.Risk,
 			cell(a.Doc+" Example: `"+a.Example+"`."))
 	}
+	serviceAnnotations(&b)
 	return strings.Replace(b.String(), annotations.DefaultPrefix+"/ (", annotations.DefaultPrefix+"/` (", 1)
+}
+
+func serviceAnnotations(b *strings.Builder) {
+	fmt.Fprintf(b, `
+## Of a Service
+
+Under the prefix %s a Service says how the requests to it are balanced, whichever Ingress they come from, and how its
+peers are watched. What an Ingress says goes before it. While one of them cannot be read, the last good ones of the
+Service hold, or none where there never were any. Besides, spec.sessionAffinity: ClientIP binds clients to peers by
+their address, for as long as sessionAffinityConfig says.
+
+| annotation | values | default | meaning |
+|---|---|---|---|
+`, "`"+annotations.ServicePrefix+"/`")
+	for _, a := range annotations.OfService() {
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", a.Name, cell(a.Values), cell(a.Default), cell(a.Doc+" Example: `"+a.Example+"`."))
+	}
 }
 
 func metrics() string {
@@ -162,6 +188,30 @@ process (process_…) come with them.
 `)
 	for _, m := range admin.MetricDocs() {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Kind, code(m.Label), cell(m.Help))
+	}
+	b.WriteString(`
+## The proxy
+
+Counted in the proxy and told behind the daemon's (metrics.requests turns the first five off). host is that of the matched
+route, never what a client wrote: requests that match none share one series with empty labels. The series of a deleted
+route are told for five more minutes. A worker that is killed takes at most the last second of its counts with it.
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+`)
+	for _, f := range lua.Families() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Kind, code(f.Labels), cell(f.Help))
+	}
+	b.WriteString(`
+## The VIP process
+
+Served on vip.metricsListen, under /metrics.
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+`)
+	for _, m := range vip.MetricDocs() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Type, code(m.Label), cell(m.Help))
 	}
 	return b.String()
 }

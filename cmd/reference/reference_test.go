@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func TestPagesHoldEveryEntryOfTheirList(t *testing.T) {
 			t.Errorf("configuration.md lacks %s", k.Name)
 		}
 	}
-	for _, a := range annotations.All() {
+	for _, a := range slices.Concat(annotations.All(), annotations.OfService()) {
 		if !strings.Contains(pages["annotations.md"], "| `"+a.Name+"` |") {
 			t.Errorf("annotations.md lacks %s", a.Name)
 		}

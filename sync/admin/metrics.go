@@ -12,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // maxCertificates bounds the series of certificate expiry: those that expire first are told.
@@ -32,6 +31,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	build    prometheus.Histogram
 	push     prometheus.Histogram
+	ask      func(context.Context) ([]byte, error) // see Follow; nil: nobody is asked
 }
 
 // NewMetrics makes a registry of its own. status is called for each scrape.
@@ -64,7 +64,7 @@ func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 // Serve answers GET /metrics on l until ctx ends, and nothing else.
 func (m *Metrics) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /metrics", m.answer)
 	return serve(ctx, l, mux)
 }
 
@@ -120,6 +120,36 @@ func metricList() []metric {
 		{"headgate_luapush_dict_free_bytes", "Free pages of the shared memory for pushed state.", gauge, "", single(func(s Status) float64 { return float64(s.Proxy.DictFreeBytes) })},
 		{"headgate_statelog_size_bytes", "Size of the state log.", gauge, "", single(func(s Status) float64 { return float64(s.StateLog.SizeBytes) })},
 		{"headgate_statelog_healthy", "0 while the state log cannot be written; traffic goes on.", gauge, "", single(func(s Status) float64 { return truth(s.StateLog.Error == "") })},
+		{"headgate_health_peers", "Peers with an active health check, by what it found: up, down, unknown (taken for well).", gauge, "state", func(s Status, set func(string, float64)) {
+			set("up", float64(s.Health.Up))
+			set("down", float64(s.Health.Down))
+			set("unknown", float64(s.Health.Unknown))
+		}},
+		{"headgate_health_all_down", "Upstreams whose peers are all down by their health check: they are used all the same.", gauge, "", single(func(s Status) float64 { return float64(len(s.Health.AllDown)) })},
+		{"headgate_health_checks_total", "Active health checks by outcome: succeeded, failed, void (the daemon did not run, or lacked the means).", counter, "outcome", func(s Status, set func(string, float64)) {
+			set("succeeded", float64(s.Health.Succeeded))
+			set("failed", float64(s.Health.Failed))
+			set("void", float64(s.Health.Void))
+		}},
+		{"headgate_health_transitions_total", "Changes of verdicts on peers: down, up.", counter, "to", func(s Status, set func(string, float64)) {
+			set("down", float64(s.Health.WentDown))
+			set("up", float64(s.Health.CameUp))
+		}},
+		{"headgate_health_running", "Active health checks under way.", gauge, "", single(func(s Status) float64 { return float64(s.Health.Running) })},
+		{"headgate_health_late_seconds", "How far the active health checks are behind; more than a moment means that healthChecks.concurrency is too low.", gauge, "", single(func(s Status) float64 { return float64(s.Health.LateMs) / 1000 })},
+		{"headgate_lossguard_held", "What is served although the source has lost it, which may not be true: routes, endpoints, services, secrets.", gauge, "what", func(s Status, set func(string, float64)) {
+			var before, now Amount
+			if h := s.LossGuard.Held; h != nil {
+				before, now = h.Before, h.Now
+			}
+			set("routes", float64(max(0, before.Routes-now.Routes)))
+			set("endpoints", float64(max(0, before.Endpoints-now.Endpoints)))
+			set("services", float64(max(0, before.Services-now.Services)))
+			set("secrets", float64(max(0, before.Secrets-now.Secrets)))
+		}},
+		{"headgate_lossguard_holds_total", "How often a loss was held back.", counter, "", single(func(s Status) float64 { return float64(s.LossGuard.Holds) })},
+		{"headgate_lossguard_age_seconds", "Age of the last good reading of the source; 0 while it is current.", gauge, "", single(func(s Status) float64 { return s.LossGuard.AgeSeconds })},
+		{"headgate_lossguard_max_age_seconds", "The age that lossGuard.maxAge allows; 0: any.", gauge, "", single(func(s Status) float64 { return s.LossGuard.MaxAgeSeconds })},
 		{"headgate_build_problems", "Problems of objects as they stand, by reason.", gauge, "reason", func(s Status, set func(string, float64)) {
 			byReason := map[string]int{}
 			for _, p := range s.Problems {
@@ -145,11 +175,12 @@ func metricList() []metric {
 // MetricDoc describes one metric of ours for the reference page.
 type MetricDoc struct{ Name, Kind, Label, Help string }
 
-// MetricDocs lists the metrics of headgate, sorted by name; those of the Go runtime and the process are not in it.
+// MetricDocs lists the metrics of the daemon, sorted by name; those of the Go runtime and the process are not in it.
 func MetricDocs() []MetricDoc {
 	docs := []MetricDoc{
 		{buildDuration, "histogram", "", buildHelp},
 		{pushDuration, "histogram", "", pushHelp},
+		{proxyUp, "gauge", "", proxyUpHelp},
 	}
 	for _, m := range metricList() {
 		kind := "gauge"

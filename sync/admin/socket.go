@@ -99,6 +99,12 @@ type Answers struct {
 	Explain http.Handler
 	// Applied answers GET /v1/applied: what `headgate diff` compares with; nil: nothing is compared.
 	Applied http.Handler
+	// Peers answers GET /v1/peers: what `headgate peers` shows; nil: nothing is shown.
+	Peers http.Handler
+	// Accept answers POST /v1/accept, which lets go of what is held against a loss; nil: nothing is.
+	Accept http.Handler
+	// Reload answers GET and POST /v1/reload, LogLevel GET and PUT /v1/log-level; nil: neither can be changed.
+	Reload, LogLevel http.Handler
 }
 
 // Serve answers until ctx ends; then it lets running requests finish for a second and removes the socket.
@@ -116,7 +122,7 @@ func (s *Socket) Close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// handler is read-only, but for what profiling costs.
+// handler is read-only, but for what profiling costs, for accepting a loss, and for the configuration.
 func (a Answers) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status().normal()) })
@@ -126,6 +132,19 @@ func (a Answers) handler() http.Handler {
 	}
 	if a.Applied != nil {
 		mux.Handle("GET /v1/applied", a.Applied)
+	}
+	if a.Peers != nil {
+		mux.Handle("GET /v1/peers", a.Peers)
+	}
+	if a.Accept != nil {
+		mux.Handle("POST /v1/accept", a.Accept)
+	}
+	if a.Reload != nil {
+		mux.Handle("GET /v1/reload", a.Reload)
+		mux.Handle("POST /v1/reload", a.Reload)
+	}
+	if a.LogLevel != nil {
+		mux.Handle("/v1/log-level", a.LogLevel)
 	}
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -224,15 +243,26 @@ func holder(path string) string {
 	return noted(lock)
 }
 
-func call(ctx context.Context, runtimeDir, method, what string, question io.Reader) (int, []byte, error) {
-	path := SocketPath(runtimeDir)
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+// question is a request to the daemon with that runtime directory.
+type question struct {
+	runtimeDir, method, what string
+	body                     io.Reader // nil: none
+}
+
+func call(ctx context.Context, runtimeDir, method, what string, body io.Reader) (int, []byte, error) {
+	const patience = 10 * time.Second
+	return callWithin(ctx, patience, question{runtimeDir, method, what, body})
+}
+
+func callWithin(ctx context.Context, patience time.Duration, q question) (int, []byte, error) {
+	path := SocketPath(q.runtimeDir)
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		},
 	}}
-	request, err := http.NewRequestWithContext(ctx, method, "http://admin"+what, question)
+	request, err := http.NewRequestWithContext(ctx, q.method, "http://admin"+q.what, q.body)
 	if err != nil {
 		return 0, nil, fmt.Errorf("make request: %w", err)
 	}

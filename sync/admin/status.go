@@ -25,6 +25,9 @@ type Status struct {
 	Proxy    Proxy    `json:"proxy"`
 	StateLog StateLog `json:"stateLog"`
 
+	Health    Health    `json:"health"`
+	LossGuard LossGuard `json:"lossGuard"`
+
 	// LastKnownGood tells that what is served comes from the state log alone: no source has been
 	// complete since the start.
 	LastKnownGood bool `json:"lastKnownGood"`
@@ -97,6 +100,57 @@ type StateLog struct {
 	Error     string `json:"error,omitempty"` // why it is not written
 }
 
+// Health is what the active health checks found. A peer that two upstreams check in the same way counts once.
+type Health struct {
+	Up      int `json:"up"`
+	Down    int `json:"down"`
+	Unknown int `json:"unknown"` // not yet known: taken for well
+	// AllDown are upstreams whose peers are all down: they are used all the same.
+	AllDown   []string `json:"allDown,omitempty"`
+	Running   int      `json:"running"` // checks at this moment
+	LateMs    int64    `json:"lateMs"`  // how far the checks are behind
+	Succeeded uint64   `json:"succeeded"`
+	Failed    uint64   `json:"failed"`
+	Void      uint64   `json:"void"` // said nothing of the peer
+	WentDown  uint64   `json:"wentDown"`
+	CameUp    uint64   `json:"cameUp"`
+}
+
+// LossGuard is what is held against a loss that may not be true, and how old what is served is.
+type LossGuard struct {
+	// Held is null while nothing is.
+	Held       *Held   `json:"held,omitempty"`
+	AgeSeconds float64 `json:"ageSeconds"` // of the last good reading of the source; 0 while it is current
+	// MaxAgeSeconds is lossGuard.maxAge, and TooOld tells that the age is above it.
+	MaxAgeSeconds float64 `json:"maxAgeSeconds"`
+	TooOld        bool    `json:"tooOld"`
+	Holds         uint64  `json:"holds"` // since the start
+}
+
+// Held is a loss that is not passed on.
+type Held struct {
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"` // at the latest
+	Why   string    `json:"why"`
+	// Withheld tells that nothing of this source has been served since the start, but the state log alone.
+	Withheld bool   `json:"withheld"`
+	Before   Amount `json:"before"`
+	Now      Amount `json:"now"`
+}
+
+// Amount is how much there is.
+type Amount struct {
+	Routes    int `json:"routes"`
+	Endpoints int `json:"endpoints"`
+	Services  int `json:"services"`
+	Secrets   int `json:"secrets"`
+}
+
+// String says it to people.
+func (a Amount) String() string {
+	return fmt.Sprintf("%d routes, %d endpoints, %d services, %d secrets", a.Routes, a.Endpoints, a.Services, a.Secrets)
+}
+
 // Counts are the sizes of what is served.
 type Counts struct {
 	Hosts        int `json:"hosts"`
@@ -162,6 +216,12 @@ func (s Status) Degraded() []string {
 	}
 	add(!s.Source.Synced, "%s", unread)
 	add(s.Source.Synced && !s.Source.Healthy, "the source cannot be read since %s: %s", stamp(s.Source.Since), orUnknown(s.Source.Error))
+	if h := s.LossGuard.Held; h != nil {
+		add(true, "a loss is held back until %s at the latest: the source had %s at %s and has %s now, which may not be true (%s); the old ones are served; `headgate accept` lets them go",
+			stamp(h.Until), h.Before, stamp(h.Since), h.Now, h.Why)
+	}
+	add(s.LossGuard.TooOld, "what is served is %s old, and lossGuard.maxAge allows %s: it is served on; bring the source back",
+		seconds(s.LossGuard.AgeSeconds), seconds(s.LossGuard.MaxAgeSeconds))
 	add(s.LastKnownGood, "what is served is the last known good state from the state log")
 	add(!s.Proxy.Reachable, "the proxy does not answer: %s", orUnknown(s.Proxy.Error))
 	add(s.Error != "", "the last pass failed and is retried: %s", s.Error)
@@ -203,6 +263,10 @@ func first(list []string) string {
 		return ""
 	}
 	return list[0]
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(time.Second)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

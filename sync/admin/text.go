@@ -17,6 +17,7 @@ func (s Status) WriteText(w io.Writer) error {
 	t.source(s)
 	t.revision(s)
 	t.proxy(s)
+	t.health(s.Health)
 	t.activity(s)
 	t.problems(s.Problems)
 	_, err := io.WriteString(w, t.text.String())
@@ -114,6 +115,17 @@ func short(hash string) string {
 		return hash[:enough]
 	}
 	return hash
+}
+
+// health is left out where nothing is checked.
+func (p *page) health(h Health) {
+	if h.Up+h.Down+h.Unknown == 0 {
+		return
+	}
+	p.line("checks", "%d peers up, %d down, %d not yet known", h.Up, h.Down, h.Unknown)
+	if len(h.AllDown) > 0 {
+		p.line("", "%d upstreams with all peers down, which are used all the same, such as %s", len(h.AllDown), h.AllDown[0])
+	}
 }
 
 func (p *page) activity(s Status) {

@@ -206,7 +206,8 @@ func (w *Writer) clear(ctx context.Context, seen *snapshot.Ingress) error {
 	if err != nil {
 		return fmt.Errorf("reading Ingress %s: %w", seen.Key, err)
 	}
-	if string(now.UID) != seen.UID || !sameAddresses(now.Status.LoadBalancer.Ingress, w.addresses) {
+	addresses, _ := w.published()
+	if string(now.UID) != seen.UID || !sameAddresses(now.Status.LoadBalancer.Ingress, addresses) {
 		return nil
 	}
 	return w.patchStatus(ctx, snapshot.FromIngress(now), nil)

@@ -64,18 +64,19 @@ type Desired struct {
 
 // Writer writes status and Events. Its methods may be called from any goroutine.
 type Writer struct {
-	config    Config
-	log       *slog.Logger
-	addresses []networkingv1.IngressLoadBalancerIngress
-	wake      chan struct{} // capacity 1: a signal, not a queue
-	latest    atomic.Pointer[Desired]
-	leader    leadership
-	statuses  flowcontrol.RateLimiter
-	events    flowcontrol.RateLimiter
+	config Config // but for what Publish changes
+	log    *slog.Logger
+	wake   chan struct{} // capacity 1: a signal, not a queue
+	latest   atomic.Pointer[Desired]
+	leader   leadership
+	statuses flowcontrol.RateLimiter
+	events   flowcontrol.RateLimiter
 
-	mu     sync.Mutex // guards what follows
-	served servedHistory
-	notes  *notes
+	mu          sync.Mutex // guards what follows
+	addresses   []networkingv1.IngressLoadBalancerIngress
+	clearOnStop bool
+	served      servedHistory
+	notes       *notes
 }
 
 // New makes a Writer; it writes nothing before Run. An error means a Config that cannot work.
@@ -100,7 +101,7 @@ func New(config Config) (*Writer, error) {
 		config.Identity = host + "_" + rand.Text()[:8]
 	}
 	w := &Writer{
-		config: config, log: config.Logger, addresses: addresses,
+		config: config, log: config.Logger, addresses: addresses, clearOnStop: config.ClearOnStop,
 		wake: make(chan struct{}, 1),
 		// The first status of 10,000 Ingresses takes 200 s; nobody waits for it, and the API server must not notice.
 		statuses: flowcontrol.NewTokenBucketRateLimiter(50, 100),
@@ -153,6 +154,31 @@ func (w *Writer) Update(d Desired) {
 	w.signal()
 }
 
+// Publishing are the parts of Config that may change while a Writer runs.
+type Publishing struct {
+	Addresses   []string // as in Config; where it becomes empty, what is published stays
+	ClearOnStop bool
+}
+
+// Publish replaces what New was told of it. The error is that of New; then nothing changes.
+func (w *Writer) Publish(p Publishing) error {
+	addresses, err := parseAddresses(p.Addresses)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.addresses, w.clearOnStop = addresses, p.ClearOnStop
+	w.mu.Unlock()
+	w.signal()
+	return nil
+}
+
+func (w *Writer) published() ([]networkingv1.IngressLoadBalancerIngress, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.addresses, w.clearOnStop
+}
+
 // Leader is the identity of the host that writes, as last seen ("" before that), and whether it is this process.
 func (w *Writer) Leader() (identity string, mine bool) { return w.leader.state() }
 
@@ -176,7 +202,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	election.Go(func() { w.elect(ctx) })
 	w.work(ctx)
 	election.Wait()
-	if w.leader.untilTheEnd() && w.config.ClearOnStop && len(w.addresses) > 0 {
+	if addresses, clearThem := w.published(); w.leader.untilTheEnd() && clearThem && len(addresses) > 0 {
 		w.clearUnlessSucceeded(context.WithoutCancel(ctx))
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,6 +37,9 @@ type health struct {
 	log        *slog.Logger
 	kubeconfig string
 	nudge      chan struct{} // capacity 1: something failed, look now
+	// mark is called for each sign of trouble; settled is true once the session has read everything.
+	mark    func(what string)
+	settled atomic.Bool
 	// back is called when it answers after something failed, until it says true.
 	back func(ctx context.Context, outage bool) bool
 
@@ -50,7 +54,7 @@ type health struct {
 }
 
 func newHealth(log *slog.Logger, kubeconfig string) *health {
-	return &health{back: func(context.Context, bool) bool { return true }, log: log, kubeconfig: kubeconfig, nudge: make(chan struct{}, 1), since: time.Now(), forbidden: map[read]string{}}
+	return &health{mark: func(string) {}, back: func(context.Context, bool) bool { return true }, log: log, kubeconfig: kubeconfig, nudge: make(chan struct{}, 1), since: time.Now(), forbidden: map[read]string{}}
 }
 
 func (h *health) condition() Health {
@@ -122,6 +126,7 @@ func (h *health) take(err error) bool {
 		return true
 	}
 	h.failures++
+	h.mark("the API server does not answer")
 	first := h.lastError == ""
 	h.lastError = h.explain(err)
 	switch {
@@ -187,6 +192,7 @@ func (o *observer) RoundTrip(request *http.Request) (*http.Response, error) {
 			response.Body = &observedBody{response.Body, o.health}
 		}
 	case request.Context().Err() == nil:
+		o.health.mark("a request to the API server failed")
 		o.health.look()
 	}
 	return response, err
@@ -204,6 +210,7 @@ type observedBody struct {
 func (b *observedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
+		b.health.mark("a watch broke off")
 		b.health.look()
 	}
 	return n, err
@@ -227,6 +234,9 @@ func (h *health) answered(request *http.Request, status int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastContact = time.Now()
+	if troubling(status) {
+		h.mark(fmt.Sprintf("the API server answered with status %d", status))
+	}
 	if status == http.StatusUnauthorized {
 		h.look()
 		return
@@ -235,6 +245,9 @@ func (h *health) answered(request *http.Request, status int) {
 	if !ok {
 		return
 	}
+	if status < 300 && h.settled.Load() && (r.verb == "list" || request.URL.Query().Get("sendInitialEvents") == "true") {
+		h.mark("the " + r.resource + " were listed anew")
+	}
 	switch {
 	case status == http.StatusForbidden && h.forbidden[r] == "":
 		h.forbidden[r] = r.advice()
@@ -242,6 +255,13 @@ func (h *health) answered(request *http.Request, status int) {
 	case status < 300:
 		h.allow(r)
 	}
+}
+
+// troubling tells which answers make what comes after them doubtful: the API server is not itself, does not know us, or
+// has forgotten what a watch needs (410).
+func troubling(status int) bool {
+	return status >= http.StatusInternalServerError || status == http.StatusUnauthorized ||
+		status == http.StatusTooManyRequests || status == http.StatusGone
 }
 
 // allow forgets a refusal. A watch comes after the list, or brings what a list would (KEP-3157): where it

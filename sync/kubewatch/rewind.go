@@ -35,6 +35,8 @@ const (
 	reconnect renewal = iota
 	// rewind: besides, versions mean something else than they did.
 	rewind
+	// relist: somebody wants to be sure.
+	relist
 )
 
 // lookBack is called when the API server answers again after something broke off, outage if that was long enough to be

@@ -40,10 +40,12 @@ type session struct {
 	lists     []list
 	renew     chan renewal  // capacity 1: a new session has to take over
 	synced    chan struct{} // closed when every list is complete and taken in
+	began     time.Time     // everything was read after that
 	cancel    context.CancelFunc
 	// lastFailure is why a list or watch failed last.
 	lastFailure atomic.Pointer[error]
 	running     sync.WaitGroup
+	stopping    atomic.Bool
 }
 
 // list is one informer.
@@ -56,7 +58,7 @@ type list struct {
 }
 
 // newSession builds clients and informers; nothing is sent before start.
-func newSession(config Config, cluster *rest.Config, memo *memo, log *slog.Logger, changed func()) (*session, error) {
+func newSession(config Config, cluster *rest.Config, memo *memo, log *slog.Logger, signs *signs) (*session, error) {
 	s := &session{
 		host:   cluster.Host,
 		log:    log.With("apiServer", cluster.Host),
@@ -64,9 +66,16 @@ func newSession(config Config, cluster *rest.Config, memo *memo, log *slog.Logge
 		synced: make(chan struct{}),
 		renew:  make(chan renewal, 1),
 		cancel: func() {},
+		began:  time.Now(),
 	}
+	changed := signs.changed
 	s.health = newHealth(s.log, config.Kubeconfig)
 	s.health.back = s.lookBack
+	s.health.mark = func(what string) {
+		if !s.stopping.Load() {
+			signs.mark(what)
+		}
+	}
 	s.peers = newPeers(cluster.Host, changed)
 	cluster = rest.CopyConfig(cluster)
 	cluster.Dial = s.peers.dial
@@ -174,6 +183,7 @@ func (s *session) start(ctx context.Context) {
 
 // stop returns when everything that start started has ended.
 func (s *session) stop() {
+	s.stopping.Store(true) // what breaks off now is no trouble
 	s.cancel()
 	for _, f := range s.factories {
 		f.Shutdown()
@@ -200,6 +210,7 @@ func (s *session) awaitSync(ctx context.Context) {
 			}
 		}
 	}
+	s.health.settled.Store(true)
 	close(s.synced)
 }
 

@@ -45,8 +45,9 @@ type Config struct {
 type Source struct {
 	config  Config
 	log     *slog.Logger
-	changed chan struct{}           // capacity 1: a signal, not a queue
-	memo    *memo                   // owned by Run
+	changed chan struct{} // capacity 1: a signal, not a queue
+	memo    *memo         // owned by Run
+	signs   *signs
 	print   fingerprint             // of the newest session; owned by Run
 	token   fingerprint             // of the tokenFile when the last session began; owned by Run
 	current atomic.Pointer[session] // the one that answers; nil before the first complete one
@@ -54,6 +55,7 @@ type Source struct {
 	mu        sync.Mutex // guards what follows
 	candidate *session
 	renewing  bool   // candidate goes the same way as the session in use, anew
+	sure      bool   // candidate was asked for by Relist: nothing is wrong
 	trouble   string // why the kubeconfig cannot be used, "" if it can
 	since     time.Time
 }
@@ -76,6 +78,7 @@ func New(config Config) (*Source, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.signs = &signs{changed: s.signalFrom}
 	return s, nil
 }
 
@@ -125,6 +128,13 @@ type Health struct {
 	Forbidden []string
 	// Synced is true once Snapshot is complete.
 	Synced bool
+	// Troubled is when something about the connection was last out of order, and Trouble says what: a request that failed, a
+	// watch that broke off, an answer that means trouble, a list that had to be read anew, other
+	// credentials. What the source loses soon afterwards may not be gone.
+	Troubled time.Time
+	Trouble  string
+	// Listed is when the reading began that Snapshot comes from; zero before the first.
+	Listed time.Time
 	// Kubeconfig says why the file on disk cannot be used, or why what it says is not in use yet; "" if all is well.
 	Kubeconfig string
 }
@@ -139,7 +149,7 @@ func (s *Source) Health() Health {
 	switch {
 	case current != nil:
 		h = current.health.condition()
-		h.Synced = true
+		h.Synced, h.Listed = true, current.began
 		if candidate != nil && !renewing && trouble == "" {
 			trouble = "the new kubeconfig is being tried; the former connection stays until it works"
 			if tried := candidate.health.condition(); tried.LastError != "" {
@@ -152,7 +162,16 @@ func (s *Source) Health() Health {
 		h = Health{Since: since, LastError: trouble}
 	}
 	h.Kubeconfig = trouble
+	h.Troubled, h.Trouble = s.signs.last()
 	return h
+}
+
+// Relist has everything read once more, with a new connection, as somebody wants to be sure. It does nothing before the
+// first reading is complete.
+func (s *Source) Relist() {
+	if current := s.current.Load(); current != nil {
+		current.ask(relist)
+	}
 }
 
 // sessions are those in use and being tried.
@@ -195,6 +214,9 @@ func (s *Source) Run(ctx context.Context) error {
 			if why == rewind {
 				s.memo = newMemo()
 			}
+			s.mu.Lock()
+			s.sure = why == relist
+			s.mu.Unlock()
 		}
 	}
 }
@@ -212,7 +234,7 @@ func (s *Source) adopt(ctx context.Context, credentials *fileWatch, used fingerp
 		return used
 	}
 	s.token = loaded.token
-	fresh, err := newSession(s.config, loaded.config, s.memo, s.log, func() { s.signalFrom() })
+	fresh, err := newSession(s.config, loaded.config, s.memo, s.log, s.signs)
 	if err != nil {
 		s.note(err.Error())
 		return used
@@ -223,6 +245,7 @@ func (s *Source) adopt(ctx context.Context, credentials *fileWatch, used fingerp
 	s.mu.Lock()
 	old := s.candidate
 	s.candidate, s.renewing = fresh, loaded.print == s.print
+	s.sure = s.sure && s.renewing
 	s.mu.Unlock()
 	s.print = loaded.print
 	if old != nil {
@@ -246,6 +269,7 @@ func (s *Source) note(trouble string) {
 	if before == trouble {
 		return
 	}
+	s.signs.mark("the kubeconfig changed")
 	switch {
 	case trouble == "":
 		s.log.Info("the kubeconfig can be used")
@@ -282,9 +306,12 @@ func (s *Source) renewal() <-chan renewal {
 // swap puts the candidate, which is complete, in the place of the current session.
 func (s *Source) swap() {
 	s.mu.Lock()
-	fresh := s.candidate
-	s.candidate = nil
+	fresh, sure := s.candidate, s.sure
+	s.candidate, s.sure = nil, false
 	s.mu.Unlock()
+	if !sure && s.current.Load() != nil {
+		s.signs.mark("everything was read over a new connection")
+	}
 	old := s.current.Swap(fresh)
 	s.log.Info("the cluster is read completely", "apiServer", fresh.host, "objects", fresh.tables.size())
 	if old != nil {

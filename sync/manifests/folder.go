@@ -25,6 +25,8 @@ type folder struct {
 	files  map[string]*file
 	fault  *snapshot.Fault // why it could not be read last time
 	reason string          // the same with the folder's name, for log and Health; "" when it could
+	id     identityOnDisk  // of the folder that was read last
+	doubt  string          // what of the last look is not as one expects; "" when all is
 }
 
 // file is one file and the objects it stands for, which may be older than its newest content.
@@ -51,6 +53,7 @@ type stamp struct {
 
 // scan reads what is new. On an error the folder stays as it was.
 func (f *folder) scan() {
+	f.doubt = ""
 	err := f.look()
 	if err == nil {
 		f.read, f.fault, f.reason = true, nil, ""
@@ -62,6 +65,29 @@ func (f *folder) scan() {
 	}
 	f.fault = &snapshot.Fault{Origin: f.path, Message: "the folder " + why}
 	f.reason = "the folder " + f.path + " " + why
+	f.doubt = "the folder " + f.path + " cannot be read"
+}
+
+// identityOnDisk tells a folder from another one of the same path.
+type identityOnDisk struct{ device, inode uint64 }
+
+// recognise doubts a folder that is not the one it was, and one that has become empty: that is how a mount looks that is
+// not there.
+func (f *folder) recognise(root *os.Root, names map[string]bool) {
+	info, err := root.Stat(".")
+	if err != nil {
+		return // the look itself went well
+	}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		now := identityOnDisk{uint64(sys.Dev), sys.Ino} // Dev is narrower on some architectures
+		if f.read && now != f.id {
+			f.doubt = "the folder " + f.path + " is another one than before"
+		}
+		f.id = now
+	}
+	if len(names) == 0 {
+		f.doubt = "the folder " + f.path + " is empty"
+	}
 }
 
 func (f *folder) whyNot(err error) string {
@@ -98,6 +124,7 @@ func (f *folder) look() error {
 		names[entry.Name()] = true
 		f.visit(root, entry.Name())
 	}
+	f.recognise(root, names)
 	maps.DeleteFunc(f.files, func(name string, _ *file) bool { return !names[name] })
 	return nil
 }
@@ -134,6 +161,9 @@ func (f *folder) visit(root *os.Root, name string) {
 	unchanged := known.stamp != stamp{} && bytes.Equal(known.content, content)
 	known.stamp, known.content = now, content
 	known.stable = started.Sub(now.changed) > time.Second
+	if len(content) == 0 && len(known.objects) > 0 {
+		f.doubt = "the file " + filepath.Join(f.path, name) + " has become empty"
+	}
 	if !unchanged {
 		known.parsed = parse(f.origin(name), content).over(known.parsed)
 	}

@@ -129,6 +129,12 @@ type Health struct {
 	Since   time.Time // of the present Healthy
 	// Reason names the folders that cannot be read, and what to do; "" when there is none. Their objects stay.
 	Reason string
+	// Troubled is when a folder was last not as one expects, and Trouble says how: it could not be read, was another one
+	// than before (a mount that came or went), or was empty; or a file was. What is lost soon afterwards may not be gone.
+	Troubled time.Time
+	Trouble  string
+	// Listed is when the last look at the folders began.
+	Listed time.Time
 }
 
 // Health is what the last look at the folders found. Before the first look it is healthy.
@@ -149,9 +155,18 @@ func (s *Source) judge(before []string, now time.Time) {
 			s.log.Warn("a folder of manifests cannot be read", "reason", f.reason)
 		}
 	}
-	next := Health{Healthy: len(reasons) == 0, Since: now, Reason: strings.Join(reasons, "; ")}
-	if last := s.Health(); last.Healthy == next.Healthy {
+	last := s.Health()
+	next := Health{
+		Healthy: len(reasons) == 0, Since: now, Reason: strings.Join(reasons, "; "),
+		Troubled: last.Troubled, Trouble: last.Trouble, Listed: now,
+	}
+	if last.Healthy == next.Healthy {
 		next.Since = last.Since
+	}
+	for _, f := range s.folders {
+		if f.doubt != "" {
+			next.Troubled, next.Trouble = now, f.doubt
+		}
 	}
 	s.health.Store(&next)
 }

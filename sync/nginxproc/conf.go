@@ -18,6 +18,9 @@ type Conf struct {
 	Text []byte
 	// Generation stands in Text; workers that run it report it.
 	Generation string
+	// Files are what Text names besides: they are written before it, and removed when no configuration on disk
+	// names them any more.
+	Files []File
 }
 
 // ConfError is a configuration that nginx does not accept (nginx -t).
@@ -48,17 +51,20 @@ func (p *Proxy) lastGood() string  { return p.cfg.Conf + ".last" }
 
 // Test has nginx check a configuration without loading it. The error is a *ConfError when nginx does
 // not accept it. A configuration that passes may still fail: nginx -t runs no Lua.
-func (p *Proxy) Test(ctx context.Context, text []byte) error {
+func (p *Proxy) Test(ctx context.Context, c Conf) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	err := p.writeCandidate(ctx, text)
-	return errors.Join(err, removeIfThere(p.candidate()))
+	err := p.writeCandidate(ctx, c)
+	return errors.Join(err, removeIfThere(p.candidate()), p.pruneFiles())
 }
 
-// writeCandidate writes text beside the configuration, synced, and has nginx check it. On an error no
-// file is left.
-func (p *Proxy) writeCandidate(ctx context.Context, text []byte) error {
-	if err := writeSynced(p.candidate(), text); err != nil {
+// writeCandidate writes c beside the configuration, synced, and has nginx check it. On an error no
+// file is left but those of c, which pruneFiles removes.
+func (p *Proxy) writeCandidate(ctx context.Context, c Conf) error {
+	if err := p.writeFiles(c.Files); err != nil {
+		return err
+	}
+	if err := writeSynced(p.candidate(), c.Text); err != nil {
 		return errors.Join(err, removeIfThere(p.candidate()))
 	}
 	if err := p.test(ctx, p.candidate()); err != nil {
@@ -70,7 +76,14 @@ func (p *Proxy) writeCandidate(ctx context.Context, text []byte) error {
 func (p *Proxy) test(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, testTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, p.cfg.Binary, p.arguments(path, "-t", "-q")...) //nolint:gosec // the administrator's own binary
+	more := []string{"-t", "-q"}
+	if p.cfg.PIDFile != "" {
+		// nginx -t makes the file. Each process has one of its own: nobody may write that of another user.
+		pid := fmt.Sprintf("%s.test-%d", p.cfg.PIDFile, os.Getpid())
+		more = append(more, pidArgument(pid)...)
+		defer func() { _ = removeIfThere(pid) }() // an empty file more is no reason to refuse a configuration
+	}
+	cmd := exec.CommandContext(ctx, p.cfg.Binary, p.arguments(path, more...)...) //nolint:gosec // the administrator's own binary
 	cmd.Env = environment()
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

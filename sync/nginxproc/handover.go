@@ -34,7 +34,11 @@ func (p *Proxy) HandOver(ctx context.Context) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	if err := p.retire(ctx, before); err != nil {
+	err := p.retire(ctx, before)
+	if errors.Is(err, os.ErrPermission) {
+		return false, nil // whoever upgrades another user's nginx retires the old master, too: Upgrade
+	}
+	if err != nil {
 		return false, fmt.Errorf("hand over from master %d to %d: %w", before.pid, after.pid, err)
 	}
 	p.cfg.Log.Info("proxy handed over to a new binary", "pid", after.pid, "formerPid", before.pid)
@@ -68,6 +72,9 @@ func (p *Proxy) succession() (before, after process, ok bool) {
 
 // retire ends the workers of before, and returns when none of them takes requests.
 func (p *Proxy) retire(ctx context.Context, before process) error {
+	if !accepts(before) {
+		return nil
+	}
 	var err error
 	for _, how := range retirements(p.cfg.Mode) {
 		if err := before.signal(how); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -53,6 +53,8 @@ type Config struct {
 	Prefix string
 	// Conf is the configuration file. Conf+".new" and Conf+".last" lie beside it.
 	Conf string
+	// FilesDir is the folder of Conf.Files, which belongs to the Proxy alone; "" when no configuration has any.
+	FilesDir string
 	// Sockets are the unix sockets that the configuration makes, the control socket first.
 	Sockets []string
 	// ErrorLog is the configuration's error log, for the reason when a reload fails; "" when it is
@@ -65,6 +67,13 @@ type Config struct {
 	ReloadTimeout time.Duration
 	// StopTimeout is how long open requests may take when nginx is stopped; 0 means 5 s.
 	StopTimeout time.Duration
+	// PIDFile is where nginx writes its process ID, given on its command line because the configuration names none:
+	// then whoever may not write that file can have nginx check a configuration all the same. "" when the
+	// configuration names it.
+	PIDFile string
+	// ReloadUnit has an external nginx reloaded by whoever runs it, where this process may not signal it because
+	// it is another user's; UnitReloader makes one. nil: there is nobody to ask.
+	ReloadUnit func(context.Context) error
 	// Observer reads the control socket; *luapush.Client does.
 	Observer Observer
 	// Log may be nil.
@@ -179,7 +188,15 @@ func (p *Proxy) Resume(ctx context.Context) (running bool, err error) {
 func (p *Proxy) Apply(ctx context.Context, c Conf) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.writeCandidate(ctx, c.Text); err != nil {
+	err := p.apply(ctx, c)
+	if pruneErr := p.pruneFiles(); pruneErr != nil {
+		p.cfg.Log.Warn("certificates for peers that nobody uses stay", "err", pruneErr)
+	}
+	return err
+}
+
+func (p *Proxy) apply(ctx context.Context, c Conf) error {
+	if err := p.writeCandidate(ctx, c); err != nil {
 		return err
 	}
 	if err := p.install(); err != nil {
@@ -218,7 +235,7 @@ func (p *Proxy) fallBack(ctx context.Context) error {
 	if p.master.alive() {
 		// The master may have dropped the new configuration or run it with broken workers: either
 		// way it is told to go back.
-		return p.master.signal(unix.SIGHUP)
+		return p.hangUp(ctx)
 	}
 	if p.cfg.Mode == Managed {
 		return p.start(ctx, "")
@@ -457,3 +474,6 @@ func (p *Proxy) files() []string {
 func (p *Proxy) arguments(conf string, more ...string) []string {
 	return append([]string{"-p", filepath.Clean(p.cfg.Prefix) + "/", "-c", conf}, more...)
 }
+
+// pidArgument names a PID file to an nginx whose configuration names none. (A second "pid" is refused.)
+func pidArgument(path string) []string { return []string{"-g", `pid "` + path + `";`} }

@@ -37,7 +37,8 @@ type fakeNginx struct {
 	external bool
 
 	running    bool
-	onDisk     string // generation of the configuration on disk
+	onDisk     string           // generation of the configuration on disk
+	files      []nginxproc.File // of the configuration that was applied last
 	generation string
 	luaBuild   string
 	capacity   int64
@@ -115,10 +116,10 @@ func (n *fakeNginx) fresh() {
 	}
 }
 
-func (n *fakeNginx) Test(_ context.Context, text []byte) error {
+func (n *fakeNginx) Test(_ context.Context, c nginxproc.Conf) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.test(text)
+	return n.test(c.Text)
 }
 
 func (n *fakeNginx) test(text []byte) error {
@@ -141,7 +142,7 @@ func (n *fakeNginx) Apply(_ context.Context, c nginxproc.Conf) error {
 		n.events = append(n.events, "failed reload")
 		return &nginxproc.ReloadError{Doing: "reload", Cause: context.DeadlineExceeded}
 	}
-	n.onDisk = c.Generation
+	n.onDisk, n.files = c.Generation, c.Files
 	if n.gone {
 		return fmt.Errorf("the control socket is gone: %w", nginxproc.ErrSocketGone)
 	}
@@ -332,6 +333,12 @@ func (b *fakeBuilder) Build(s *snapshot.Snapshot, _ time.Time) *build.Result {
 			route.Profile = special(model.Body16M, false)
 		case strings.HasPrefix(i.Name, "big-256m"):
 			route.Profile = special(model.Body256M, false)
+		case strings.HasPrefix(i.Name, "tls-"):
+			id := fakeIdentity(i.Name)
+			route.Profile = model.Profile{Protocol: model.ProtocolHTTPS, Identity: id.ID}
+			if !strings.HasPrefix(i.Name, "tls-lost") {
+				r.Model.Identities = append(r.Model.Identities, id)
+			}
 		case strings.HasPrefix(i.Name, "buffered"):
 			route.Profile = special("", true)
 		case strings.HasPrefix(i.Name, "keep-"):
@@ -347,6 +354,14 @@ func (b *fakeBuilder) Build(s *snapshot.Snapshot, _ time.Time) *build.Result {
 		r.Model.Hosts = append(r.Model.Hosts, host)
 	}
 	return r
+}
+
+// fakeIdentity has an ID of the length of its name.
+func fakeIdentity(name string) *model.Identity {
+	return &model.Identity{
+		ID: model.IdentityID(strings.Repeat("a", len(name))), Certificate: []byte("certificate of " + name), Key: model.Secret("key of " + name),
+		CA: []byte("ca"), Verify: true, Name: "peer.test",
+	}
 }
 
 type fakeSource struct {
@@ -416,7 +431,7 @@ func (w *world) daemon(name string) {
 		Source: w.source, Builder: w.builder, Proxy: w.nginx, Control: session{w.nginx, name}, StateLog: w.log,
 		Layout: nginxconf.Layout{
 			NginxVersion: "1.22.1", PIDFile: "/run/h/pid", TempDir: "/run/h/temp", ControlSocket: "/run/h/c.sock",
-			ErrorLog: "stderr", StateLog: "/var/h/state.log", LuaDir: "/run/h/lua/build1", LuaBuild: "build1",
+			ErrorLog: "stderr", StateLog: "/var/h/state.log", LuaDir: "/run/h/lua/build1", LuaBuild: "build1", TLSDir: "/run/h/tls",
 		},
 		Settings: w.builder.settings, Listeners: w.builder.listeners, MemoryFile: filepath.Join(w.dir, "applied.json"),
 		Applied: func(p Pass) { w.passes = append(w.passes, p) },

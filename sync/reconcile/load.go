@@ -43,6 +43,10 @@ func (l *Loop) render(m *model.Model, size int64, keep []model.Profile) (nginxco
 	sized.Settings.StateMemoryBytes = size
 	layout := l.cfg.Layout
 	layout.KeepProfiles = keep
+	kept := l.keptParts()
+	layout.KeepIdentities, layout.KeepFastCGI = kept.identities, kept.fastcgi
+	// Before the first push the proxy serves what it had, or what the log holds.
+	layout.KeepLogPhase = l.served == nil && l.memory.LogPhase
 	return nginxconf.Render(&sized, layout)
 }
 
@@ -55,6 +59,20 @@ func (l *Loop) keptProfiles() []model.Profile {
 	return slices.DeleteFunc(slices.Clone(keep), func(p model.Profile) bool {
 		return l.rejected[nginxconf.ProfileName(p)]
 	})
+}
+
+// parts are what profiles name.
+type parts struct {
+	identities []*model.Identity
+	fastcgi    []*model.FastCGI
+}
+
+// keptParts are what the kept profiles name.
+func (l *Loop) keptParts() parts {
+	if l.served == nil {
+		return l.memory.parts()
+	}
+	return l.parts
 }
 
 // startFromLog starts a proxy for the state in the log: no source is complete yet, so the
@@ -82,7 +100,9 @@ func (l *Loop) reload(ctx context.Context, m *model.Model, p plan.Plan) error {
 	if config.Generation == l.failed.generation && started.Before(l.failed.until) {
 		return l.failed.err
 	}
-	err = l.cfg.Proxy.Apply(ctx, nginxproc.Conf{Text: config.Text, Generation: config.Generation})
+	l.beats.Add(1)
+	err = l.cfg.Proxy.Apply(ctx, confOf(config))
+	l.beats.Add(1)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -117,6 +137,15 @@ func (l *Loop) loaded(config nginxconf.Config, m *model.Model, p plan.Plan) {
 	l.log.Info("proxy reloaded", "reasons", p.Reload, "took", l.now.LastReload.Took)
 	l.applied.Config, l.applied.MemoryRefused = config, false
 	l.keepMemory(config, m, p)
+}
+
+// confOf is a configuration as nginxproc takes it.
+func confOf(c nginxconf.Config) nginxproc.Conf {
+	conf := nginxproc.Conf{Text: c.Text, Generation: c.Generation}
+	for _, f := range c.Files {
+		conf.Files = append(conf.Files, nginxproc.File{Path: f.Path, Content: f.Content})
+	}
+	return conf
 }
 
 // The times of settle: around a reload, workers of the old load answer for about a tenth of a second.
@@ -192,12 +221,13 @@ func (l *Loop) reject(ctx context.Context, m *model.Model, size int64, refused *
 		return err
 	}
 	try := func(profiles []model.Profile) error {
-		bare := &model.Model{Settings: m.Settings, Listeners: m.Listeners}
+		l.beats.Add(1)
+		bare := &model.Model{Settings: m.Settings, Listeners: m.Listeners, Identities: full.Identities, FastCGI: full.FastCGI}
 		c, err := l.render(bare, size, profiles)
 		if err != nil {
 			return err
 		}
-		return l.cfg.Proxy.Test(ctx, c.Text)
+		return l.cfg.Proxy.Test(ctx, confOf(c))
 	}
 	if err := try(nil); err != nil {
 		return fmt.Errorf("the configuration without any profile: %w", err)
@@ -210,12 +240,15 @@ func (l *Loop) reject(ctx context.Context, m *model.Model, size int64, refused *
 		return refused
 	}
 	for _, c := range found {
-		name := nginxconf.ProfileName(c.profile)
-		l.log.Warn("profile rejected: nginx does not accept it", "profile", name, "err", c.why)
-		l.rejected[name] = true
-		l.cfg.Builder.RejectProfile(name, c.why)
+		l.rejectProfile(nginxconf.ProfileName(c.profile), c.why)
 	}
 	return errRebuild
+}
+
+func (l *Loop) rejectProfile(name, why string) {
+	l.log.Warn("profile rejected: nginx does not accept it", "profile", name, "err", why)
+	l.rejected[name] = true
+	l.cfg.Builder.RejectProfile(name, why)
 }
 
 type culprit struct {

@@ -36,6 +36,13 @@ type Resolver interface {
 	Resolutions() []*snapshot.Resolution
 }
 
+// Checker runs active health checks; *health.Checker does.
+type Checker interface {
+	Changed() <-chan struct{}
+	Want(checks []build.Check)
+	Verdicts() []snapshot.Verdict
+}
+
 // Builder turns snapshots into models; *build.Builder does.
 type Builder interface {
 	Build(*snapshot.Snapshot, time.Time) *build.Result
@@ -50,7 +57,7 @@ type Proxy interface {
 	Adopt(context.Context) (running bool)
 	Resume(context.Context) (running bool, err error)
 	Apply(context.Context, nginxproc.Conf) error
-	Test(ctx context.Context, text []byte) error
+	Test(ctx context.Context, c nginxproc.Conf) error
 	// HandOver goes along with an upgrade of nginx's binary; true: another master has just taken over.
 	HandOver(context.Context) (bool, error)
 }
@@ -77,6 +84,7 @@ type StateLog interface {
 type Config struct {
 	Source   Source
 	Resolver Resolver // nil: ExternalNames stay unresolved
+	Checker  Checker  // nil: all peers are taken for well
 	Builder  Builder
 	Proxy    Proxy
 	Control  Control
@@ -114,6 +122,12 @@ type Pass struct {
 	Took    time.Duration
 }
 
+// The times of a Config that has none.
+const (
+	defaultWindow   = 20 * time.Millisecond
+	defaultMaxDelay = 100 * time.Millisecond
+)
+
 // The times that no configuration changes.
 const (
 	// resolvePatience is how long the first pass waits for ExternalNames to be asked for the first
@@ -132,12 +146,15 @@ type Loop struct {
 	encoder *luastate.Encoder
 	status  atomic.Pointer[Status]
 	asked   chan chan Moment // unbuffered: who asks is answered, or knows that it was not heard
+	beats   atomic.Uint64
+	changes chan request // unbuffered, for the same reason
 
 	// All below belongs to Run's goroutine.
 	now      Status // what status will show next
 	applied  plan.Applied
 	stale    bool            // applied must be observed before the next plan
-	served   []model.Profile // profiles that the last pushed state uses
+	served   []model.Profile // profiles that the last pushed state uses; nil before the first push
+	parts    parts           // what served names
 	revision uint64          // the last one that was used
 	logged   bool            // the log holds what the proxy holds
 	result   *build.Result
@@ -153,8 +170,8 @@ type Loop struct {
 
 // New makes a loop; it starts nothing.
 func New(cfg Config) *Loop {
-	defaultTo(&cfg.Window, 20*time.Millisecond)
-	defaultTo(&cfg.MaxDelay, 100*time.Millisecond)
+	defaultTo(&cfg.Window, defaultWindow)
+	defaultTo(&cfg.MaxDelay, defaultMaxDelay)
 	defaultTo(&cfg.ObservePeriod, time.Second)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -162,6 +179,7 @@ func New(cfg Config) *Loop {
 	l := &Loop{
 		cfg: cfg, log: cfg.Log, encoder: luastate.NewEncoder(), stale: true,
 		asked:    make(chan chan Moment),
+		changes:  make(chan request),
 		rejected: make(map[string]bool),
 		debounce: debouncer{window: cfg.Window, maxDelay: cfg.MaxDelay},
 	}
@@ -189,6 +207,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		l.beats.Add(1)
 		timer.Reset(time.Until(l.due()))
 		select {
 		case <-ctx.Done():
@@ -196,6 +215,8 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-l.cfg.Source.Changed():
 			l.debounce.change(time.Now())
 		case <-l.resolved():
+			l.debounce.change(time.Now())
+		case <-l.judged():
 			l.debounce.change(time.Now())
 		case <-rebuild.C:
 			l.debounce.change(time.Now())
@@ -207,16 +228,30 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.attempt(ctx)
 		case answer := <-l.asked:
 			answer <- l.moment()
+		case r := <-l.changes:
+			r.answer <- l.reconfigure(ctx, r.change)
 		}
 		l.publish()
 	}
 }
+
+// Beats counts up while Run's goroutine is alive: at least once in Config.ObservePeriod, and between the steps of a
+// pass. The longest step takes little more than a minute: a call to the control socket has that time, nginx -t half of it. It may be
+// called from any goroutine.
+func (l *Loop) Beats() uint64 { return l.beats.Load() }
 
 func (l *Loop) resolved() <-chan struct{} {
 	if l.cfg.Resolver == nil {
 		return nil
 	}
 	return l.cfg.Resolver.Changed()
+}
+
+func (l *Loop) judged() <-chan struct{} {
+	if l.cfg.Checker == nil {
+		return nil
+	}
+	return l.cfg.Checker.Changed()
 }
 
 // due is when the next pass is: for a change, or for another try.
@@ -241,12 +276,17 @@ func (l *Loop) attempt(ctx context.Context) {
 	if now.Before(l.due()) {
 		return
 	}
+	_ = l.run(ctx, now) // told by Status and the log
+}
+
+// run runs a pass that begins now, and says when the next one is.
+func (l *Loop) run(ctx context.Context, now time.Time) error {
 	l.debounce.passed(now)
 	l.retry.clear()
 	err := l.pass(ctx)
 	l.debounce.passed(time.Now())
 	if ctx.Err() != nil {
-		return
+		return ctx.Err()
 	}
 	if err == nil {
 		l.retry.reset()
@@ -254,7 +294,7 @@ func (l *Loop) attempt(ctx context.Context) {
 			l.log.Info("recovered", "revision", l.applied.Revision)
 		}
 		l.now.Err = nil
-		return
+		return nil
 	}
 	l.now.Failures++
 	l.stale = true
@@ -262,7 +302,7 @@ func (l *Loop) attempt(ctx context.Context) {
 		// It was told when it was met, and how long to hold back is the truce's business.
 		l.retry.soon(time.Now(), time.Until(l.rival.until()))
 		l.now.Err = err
-		return
+		return err
 	}
 	wait := l.retry.fail(time.Now())
 	repeated := l.now.Err != nil && l.now.Err.Error() == err.Error()
@@ -270,4 +310,5 @@ func (l *Loop) attempt(ctx context.Context) {
 		l.log.Error("pass failed", "err", err, "retryIn", wait)
 	}
 	l.now.Err = err
+	return err
 }

@@ -15,29 +15,53 @@ import (
 
 // memory is what must be known of the applied configuration after a restart of the daemon, so that a
 // proxy that serves on is not reloaded for nothing, and after a boot of the host, so that the state
-// log finds its profiles. It holds no secret.
+// log finds its profiles. It holds the keys of TLS identities, as the state log holds those of certificates: only
+// its mode protects it.
 type memory struct {
 	Generation  string            `json:"generation"`
 	Profiles    map[string]string `json:"profiles"`
 	ProfileList []model.Profile   `json:"profileList"`
+	// Identities and FastCGI are what ProfileList names.
+	Identities []identity       `json:"identities,omitempty"`
+	FastCGI    []*model.FastCGI `json:"fastcgi,omitempty"`
 	// Default is the default profile, which is inlined.
 	Default    model.Profile `json:"default"`
 	Listeners  []string      `json:"listeners"`
+	LogPhase   bool          `json:"logPhase"`
 	Globals    string        `json:"globals"`
 	StateBytes int64         `json:"stateBytes"`
 }
 
 func remember(c nginxconf.Config, standard model.Profile, stateBytes int64) memory {
-	return memory{
-		Generation: c.Generation, Profiles: c.Profiles, ProfileList: c.ProfileList, Default: standard,
-		Listeners: c.Listeners, Globals: c.Globals, StateBytes: stateBytes,
+	m := memory{
+		Generation: c.Generation, Profiles: c.Profiles, ProfileList: c.ProfileList, FastCGI: c.FastCGI, Default: standard,
+		Listeners: c.Listeners, LogPhase: c.LogPhase, Globals: c.Globals, StateBytes: stateBytes,
 	}
+	for _, i := range c.Identities {
+		m.Identities = append(m.Identities, identity{*i, i.Certificate, i.Key, i.CA})
+	}
+	return m
+}
+
+// identity is a model.Identity with its key, which the model's own type writes for nobody.
+type identity struct {
+	model.Identity
+	Certificate, Key, CA []byte // hide those of Identity
+}
+
+func (m memory) parts() parts {
+	p := parts{fastcgi: m.FastCGI}
+	for _, i := range m.Identities {
+		i.Identity.Certificate, i.Identity.Key, i.Identity.CA = i.Certificate, i.Key, i.CA
+		p.identities = append(p.identities, &i.Identity)
+	}
+	return p
 }
 
 func (m memory) config() nginxconf.Config {
 	return nginxconf.Config{
 		Generation: m.Generation, Profiles: m.Profiles, ProfileList: m.ProfileList,
-		Listeners: m.Listeners, Globals: m.Globals,
+		FastCGI: m.FastCGI, Identities: m.parts().identities, Listeners: m.Listeners, LogPhase: m.LogPhase, Globals: m.Globals,
 	}
 }
 

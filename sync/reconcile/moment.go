@@ -22,6 +22,8 @@ type Moment struct {
 	Problems []build.Problem
 	// Resolutions are the addresses of external names.
 	Resolutions []*snapshot.Resolution
+	// Verdicts are those of the active health checks.
+	Verdicts []snapshot.Verdict
 }
 
 // ErrBusy tells that the loop did not find the time to answer.
@@ -40,13 +42,17 @@ func (l *Loop) Moment(ctx context.Context) (Moment, error) {
 
 func (l *Loop) moment() Moment {
 	m := Moment{Applied: l.applied}
-	m.Applied.Config.Text = nil
+	// Who asks compares; the secrets are nobody's.
+	m.Applied.Config.Text, m.Applied.Config.Files, m.Applied.Config.Identities = nil, nil, nil
 	m.Applied.Pointers, m.Applied.Bodies = maps.Clone(l.applied.Pointers), maps.Clone(l.applied.Bodies)
 	if l.result != nil {
 		m.State, m.Problems = l.encoder.Encode(l.result.Model), l.result.Problems
 	}
 	if l.cfg.Resolver != nil {
 		m.Resolutions = l.cfg.Resolver.Resolutions()
+	}
+	if l.cfg.Checker != nil {
+		m.Verdicts = l.cfg.Checker.Verdicts()
 	}
 	return m
 }

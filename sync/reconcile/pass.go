@@ -63,6 +63,7 @@ func (l *Loop) pass(ctx context.Context) error {
 	l.now.Passes++
 	changed := false
 	for range maxBuilds {
+		l.beats.Add(1)
 		result, err := l.build(ctx, snap)
 		if result == nil {
 			return err
@@ -98,10 +99,13 @@ func (l *Loop) finish(p Pass) {
 // build makes the result of snap, with every regular expression checked by the proxy. A nil result
 // without an error means: not yet.
 func (l *Loop) build(ctx context.Context, snap *snapshot.Snapshot) (*build.Result, error) {
-	s := l.resolvedSnapshot(snap)
+	s := l.completed(snap)
 	r := l.cfg.Builder.Build(s, time.Now())
 	if l.cfg.Resolver != nil {
 		l.cfg.Resolver.Want(r.ExternalNames)
+	}
+	if l.cfg.Checker != nil {
+		l.cfg.Checker.Want(r.Checks)
 	}
 	if l.waitForNames(s, r.ExternalNames) {
 		return nil, nil
@@ -136,12 +140,15 @@ func (l *Loop) startWithout(ctx context.Context, r *build.Result) error {
 	return l.look(ctx)
 }
 
-func (l *Loop) resolvedSnapshot(snap *snapshot.Snapshot) *snapshot.Snapshot {
-	if l.cfg.Resolver == nil {
-		return snap
-	}
+// completed adds to what the source read what was found out about it.
+func (l *Loop) completed(snap *snapshot.Snapshot) *snapshot.Snapshot {
 	s := *snap
-	s.Resolutions = l.cfg.Resolver.Resolutions()
+	if l.cfg.Resolver != nil {
+		s.Resolutions = l.cfg.Resolver.Resolutions()
+	}
+	if l.cfg.Checker != nil {
+		s.Verdicts = l.cfg.Checker.Verdicts()
+	}
 	return &s
 }
 
@@ -226,7 +233,7 @@ func (l *Loop) apply(ctx context.Context, r *build.Result) (changed bool, err er
 	} else if err := l.push(ctx, d.State, p.Delta); err != nil {
 		return changed, errors.Join(reloadErr, err)
 	}
-	l.served = d.Config.ProfileList
+	l.served, l.parts = d.Config.ProfileList, parts{d.Config.Identities, d.Config.FastCGI}
 	return changed || p.Push, reloadErr
 }
 
@@ -267,6 +274,12 @@ func (l *Loop) desired(r *build.Result, encoded luastate.State) (plan.Desired, e
 	if err != nil {
 		return plan.Desired{}, err
 	}
+	if len(config.Refused) > 0 {
+		for name, why := range config.Refused {
+			l.rejectProfile(name, why)
+		}
+		return plan.Desired{}, errRebuild
+	}
 	return plan.Desired{Config: config, State: l.keep(encoded), LuaBuild: l.cfg.Layout.LuaBuild, StateBytes: size}, nil
 }
 
@@ -275,6 +288,7 @@ func (l *Loop) push(ctx context.Context, state luastate.State, delta plan.Delta)
 	l.revision = max(l.revision, l.applied.Revision, l.cfg.StateLog.Revision()) + 1
 	records := delta.Records(l.revision)
 	l.record(l.revision, state, records)
+	l.beats.Add(1)
 	pushing, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	committed, err := l.cfg.Control.Push(pushing, luapush.Push{Base: l.applied.Revision, Revision: l.revision, Records: records})

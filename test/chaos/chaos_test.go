@@ -42,6 +42,7 @@ func TestChaos(t *testing.T) {
 		{"API server gone", apiGone},
 		{"watch compacted", watchCompacted},
 		{"API server restarted, etcd restored", apiRestarted},
+		{"absurd loss", absurdLoss},
 		{"watch hangs", watchHangs},
 		{"too many requests", tooManyRequests},
 		{"credentials replaced and expired", credentialsReplaced},

@@ -110,6 +110,37 @@ func apiRestarted(w *world) {
 	l.stop()
 }
 
+// absurdLoss: most of what the daemon serves is gone when its connection comes back. That may not be true.
+func absurdLoss(w *world) {
+	const many = 60 // more than half of all that there is
+	all := ""
+	for i := range many {
+		all += "---" + ingress(fmt.Sprintf("doubtful-%d", i), fmt.Sprintf("doubtful-%d.test", i), "b")
+	}
+	w.cluster.Apply(w.t, all)
+	w.serves(target{fmt.Sprintf("http://doubtful-%d.test/", many-1), "b"})
+	l := w.load()
+	w.api.network.cut()
+	w.awaitStatus("cut off", unwell)
+	w.cluster.Delete(w.t, all)
+	w.change()
+	w.api.network.flow()
+	w.awaitStatus("the loss is held back", func(s admin.Status) bool {
+		h := s.LossGuard.Held
+		return h != nil && h.Before.Routes >= many && h.Now.Routes < many/2 && len(s.Degraded()) > 0
+	})
+	w.serves(target{"http://doubtful-0.test/", "b"})
+	w.changeServed() // what is new is served all the same
+	accepted, err := admin.AskAccept(w.t.Context(), w.runtimeDir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Logf("let go: %+v", accepted.Held) // null on a machine so slow that a second reading has confirmed the loss
+	w.awaitCode("http://doubtful-0.test/", http.StatusNotFound)
+	w.awaitStatus("nothing is held any more", func(s admin.Status) bool { return s.LossGuard.Held == nil && well(s) })
+	l.stop()
+}
+
 // watchHangs: the connection is there, and nothing comes.
 func watchHangs(w *world) {
 	l := w.load()
