@@ -34,7 +34,7 @@ type plan struct {
 func main() {
 	p := plan{connections: 64, pairs: 21, pair: 3 * time.Second, warm: 3 * time.Second, fixed: 30 * time.Second}
 	if stage.Quick() {
-		p.pairs, p.pair, p.warm, p.fixed = 2, time.Second, time.Second, 4*time.Second
+		p.pairs, p.pair, p.warm, p.fixed = 2, time.Second, time.Second, 2*time.Second
 	}
 	os.Exit(stage.Program{ //nolint:forbidigo // main exits
 		Name: "bench-cpu", Division: stage.LastCoreApart, Binaries: []stage.Binary{stage.Headgate(&p.binary)},

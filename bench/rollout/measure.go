@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/retry"
 
 	"headgate/bench/cluster"
 	"headgate/bench/edge"
@@ -119,12 +120,16 @@ func deploy(ctx context.Context, c *cluster.Cluster, p plan) error {
 // rollOut changes the image and waits for the end of the rollout.
 func rollOut(ctx context.Context, c *cluster.Cluster, p plan, version int) error {
 	deployments := c.Client.AppsV1().Deployments(cluster.Namespace)
-	deployment, err := deployments.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read the deployment: %w", err)
-	}
-	deployment.Spec.Template.Spec.Containers[0].Image = fmt.Sprintf("%s%d", image, version)
-	if _, err := deployments.Update(ctx, deployment, metav1.UpdateOptions{}); err != nil {
+	// Its controller writes to it, too.
+	if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		deployment, err := deployments.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err //nolint:wrapcheck // told below
+		}
+		deployment.Spec.Template.Spec.Containers[0].Image = fmt.Sprintf("%s%d", image, version)
+		_, err = deployments.Update(ctx, deployment, metav1.UpdateOptions{})
+		return err //nolint:wrapcheck // told below
+	}); err != nil {
 		return fmt.Errorf("change the deployment: %w", err)
 	}
 	return finished(ctx, c, p)

@@ -122,6 +122,9 @@ func Pin(pid, core int) error {
 	if err := unix.SchedSetaffinity(pid, &set); err != nil {
 		return fmt.Errorf("pin process %d to core %d: %w", pid, core, err)
 	}
+	// Where the kernel groups processes by session, the niceness of one counts within its session only. Kernels that
+	// do not have no such file.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte(strconv.Itoa(niceness)), 0)
 	return nil
 }
 

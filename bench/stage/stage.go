@@ -80,9 +80,11 @@ func (s *Stage) Start(ctx context.Context, name string, leaves func() []int, arg
 	// Close ends it, in its order, not the context.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...) //nolint:gosec // argv is the benchmark's own
 	cmd.Stdout, cmd.Stderr = log, log
-	// A group of its own keeps Ctrl-C for us; SIGTERM and not SIGKILL should we die, for a master takes its
-	// workers along only then. The threads of a Go process stay, so that of the start is ours for life.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	// A session of its own keeps Ctrl-C for us; and the kernel shares cores out by session (autogroup), so that a peer
+	// in ours would get less of its core than headgate's proxy, which has one of its own, and do its work in larger
+	// batches. SIGTERM and not SIGKILL should we die, for a master takes its workers along only then. The threads of
+	// a Go process stay, so that of the start is ours for life.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
 	// testcluster lives as long as its input does.
 	if _, err := cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -29,9 +29,10 @@ type Account struct {
 func accounts() []string { return []string{"www-data", "nginx", "nobody"} }
 
 // Worker finds the account: the configured one, which must exist, or the distribution's. A managed proxy of
-// a daemon that is not root runs as the daemon; then there is none.
+// a daemon that is not root runs as the daemon, and beside such a daemon an external one is not root either, as its unit
+// says; then there is none.
 func Worker(c config.Config) (Account, error) {
-	if c.Proxy.Mode == config.Managed && os.Geteuid() != 0 {
+	if os.Geteuid() != 0 && (c.Proxy.Mode == config.Managed || c.Proxy.User == "") {
 		return Account{}, nil
 	}
 	names := accounts()

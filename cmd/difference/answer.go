@@ -57,7 +57,7 @@ type Moment struct {
 }
 
 // Handler answers GET /v1/applied with the Answer, and with ?pointer=… the one object as luastate.Redacted writes it:
-// private keys are hashes.
+// private keys are hashes. With ?state it is all of them.
 func Handler(tell func(context.Context) (Moment, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		moment, err := tell(r.Context())
@@ -66,7 +66,9 @@ func Handler(tell func(context.Context) (Moment, error)) http.Handler {
 			return
 		}
 		var body []byte
-		if pointer := r.URL.Query().Get("pointer"); pointer != "" {
+		if r.URL.Query().Has("state") {
+			body = luastate.Redacted(moment.State)
+		} else if pointer := r.URL.Query().Get("pointer"); pointer != "" {
 			body = luastate.Redacted(only(moment.State, pointer))
 		} else if body, err = json.Marshal(moment.Answer); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

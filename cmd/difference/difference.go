@@ -2,8 +2,10 @@ package difference
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -130,8 +132,12 @@ func (c *comparison) build(ctx context.Context, s *snapshot.Snapshot, now time.T
 	options := c.answer.Options.Options
 	options.ProfileName = nginxconf.ProfileName
 	builder := build.New(options)
-	if kept, err := lastgood.Read(c.answer.LastGood); err == nil { // the daemon tells of a damaged one
+	switch kept, err := lastgood.Read(c.answer.LastGood); {
+	case err == nil:
 		builder.Remember(kept)
+	case errors.Is(err, fs.ErrPermission):
+		c.note("what the daemon serves in place of broken objects cannot be read, and is not compared: run this as root or as the daemon's user")
+	default: // the daemon tells of a damaged one
 	}
 	result := builder.Build(s, now)
 	if unknown := result.UnknownRegexes; len(unknown) > 0 {

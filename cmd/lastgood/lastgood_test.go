@@ -2,6 +2,7 @@ package lastgood
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"headgate/gateway/build"
 	"headgate/gateway/snapshot"
 )
 
@@ -31,12 +33,12 @@ func ingress(name string) *snapshot.Ingress {
 	}
 }
 
-// keep runs a Keeper over the lists.
-func keep(t *testing.T, path string, lists ...[]*snapshot.Ingress) {
+// keep runs a Keeper over all of them.
+func keep(t *testing.T, path string, all ...build.Kept) {
 	t.Helper()
 	k := New(path, nil)
-	for _, list := range lists {
-		k.Keep(list)
+	for _, kept := range all {
+		k.Keep(kept)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -45,31 +47,47 @@ func keep(t *testing.T, path string, lists ...[]*snapshot.Ingress) {
 	}
 }
 
+// some is something of each kind.
+func some() build.Kept {
+	key := snapshot.Key{Namespace: "shop", Name: "peers"}
+	return build.Kept{
+		Ingresses: []*snapshot.Ingress{ingress("a"), ingress("b")},
+		Services:  []*build.KeptService{{Key: key, UID: "u1", Annotations: map[string]string{"headgate.io/load-balance": "p2c"}}},
+		PeerSecrets: []*build.KeptSecret{{
+			Key: key, Certificate: []byte("c"), PrivateKey: build.KeptData("k"), Verified: &build.KeptSecret{Key: key, CA: []byte("ca")},
+		}},
+	}
+}
+
 func TestKeptOverARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "last-good.json")
-	if got := New(path, nil).Load(); got != nil {
+	if got := New(path, nil).Load(); !got.Equal(build.Kept{}) {
 		t.Errorf("without a file: %v", got)
 	}
-	want := []*snapshot.Ingress{ingress("a"), ingress("b")}
-	keep(t, path, []*snapshot.Ingress{ingress("old")}, want)
-	if diff := cmp.Diff(want, New(path, nil).Load()); diff != "" {
+	want := some()
+	keep(t, path, build.Kept{Ingresses: []*snapshot.Ingress{ingress("old")}}, want)
+	got := New(path, nil).Load()
+	parts := func(k build.Kept) []any { return []any{k.Ingresses, k.Services, k.PeerSecrets} }
+	if diff := cmp.Diff(parts(want), parts(got)); diff != "" {
 		t.Errorf("read again (-want +got):\n%s", diff)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o007 != 0 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
+	if text := fmt.Sprintf("%v %+v %#v", want.PeerSecrets[0], *want.PeerSecrets[0], *want.PeerSecrets[0]); strings.Contains(text, "0x6b") || strings.Contains(text, "107") || !strings.Contains(text, "[redacted]") {
+		t.Errorf("a key is printed: %s", text)
+	}
 }
 
-func TestTheSameListIsNotWrittenAgain(t *testing.T) {
+func TestTheSameIsNotWrittenAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "last-good.json")
-	list := []*snapshot.Ingress{ingress("a")}
-	keep(t, path, list)
+	keep(t, path, some())
 	k := New(path, nil)
 	k.Keep(k.Load())
 	if len(k.newest) != 0 {
 		t.Error("what was loaded is to be written")
 	}
-	k.Keep(nil)
+	k.Keep(build.Kept{})
 	if len(k.newest) != 1 {
 		t.Error("the end of the last good versions is not written")
 	}
@@ -77,18 +95,18 @@ func TestTheSameListIsNotWrittenAgain(t *testing.T) {
 
 func TestABrokenFileCountsAsNone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "last-good.json")
-	for _, text := range []string{"{", `{"a": 1}`, "[null]"} {
+	for _, text := range []string{"{", "[]", `{"Ingresses": 1}`, `{"Ingresses": [null], "Services": [null], "PeerSecrets": [null]}`} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := New(path, nil).Load(); len(got) != 0 {
+		if got := New(path, nil).Load(); !got.Equal(build.Kept{}) {
 			t.Errorf("%s: %v", text, got)
 		}
 	}
 }
 
 func TestABrokenFileIsSetAside(t *testing.T) {
-	for _, text := range []string{"", "{", `{"a": 1}`} {
+	for _, text := range []string{"", "{", `[{"Name": "x"}]`} {
 		path := filepath.Join(t.TempDir(), "last-good.json")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -100,7 +118,7 @@ func TestABrokenFileIsSetAside(t *testing.T) {
 			t.Errorf("%q: Read changed something: %v", text, err)
 		}
 		var log strings.Builder
-		if got := New(path, slog.New(slog.NewTextHandler(&log, nil))).Load(); len(got) != 0 {
+		if got := New(path, slog.New(slog.NewTextHandler(&log, nil))).Load(); !got.Equal(build.Kept{}) {
 			t.Errorf("%q: %v", text, got)
 		}
 		if aside, err := os.ReadFile(path + ".refused"); err != nil || string(aside) != text {
@@ -113,13 +131,15 @@ func TestABrokenFileIsSetAside(t *testing.T) {
 }
 
 func FuzzLoad(f *testing.F) {
-	f.Add([]byte(`[{"Namespace":"a","Name":"b","Spec":{"rules":[{"host":"x"}]}}]`))
+	f.Add([]byte(`{"Ingresses":[{"Namespace":"a","Name":"b","Spec":{"rules":[{"host":"x"}]}}],"PeerSecrets":[{"CA":"eA=="}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		path := filepath.Join(t.TempDir(), "last-good.json")
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, i := range New(path, nil).Load() {
+		kept := New(path, nil).Load()
+		build.New(build.Options{}).Remember(kept) // it comes to terms with anything
+		for _, i := range kept.Ingresses {
 			if i == nil {
 				t.Error("a nil Ingress")
 			}

@@ -18,7 +18,7 @@ import (
 func serve(t *testing.T, h http.Handler) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "admin.sock")
-	l, err := net.Listen("unix", socket) //nolint:noctx // returns at once
+	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func known() []*model.Upstream {
 		{ID: "blog/web/80"},
 		{ID: "shop/web/80", Peers: []model.Peer{peer("10.0.0.1:80", false, true), peer("10.0.0.2:80", true, false)}},
 		{ID: "shop/web/80#0a1b", Peers: []model.Peer{peer("10.0.0.1:80", false, false)}},
-		{ID: "shop/web2/80", Peers: []model.Peer{peer("10.0.0.9:80", false, false)}},
+		{ID: "shop/web2/80", Peers: []model.Peer{peer("10.0.0.9:80", false, true)}}, // that no worker has used yet
 	}
 }
 
@@ -65,7 +65,7 @@ func TestHandler(t *testing.T) {
 	want := List{5, []Upstream{
 		{Upstream: "blog/web/80"},
 		{Upstream: "shop/web/80", Peers: 2, Draining: 1, Down: 1, Ejected: 1, InFlight: 3, Panic: true},
-		{Upstream: "shop/web/80#0a1b", Peers: 1}, {Upstream: "shop/web2/80", Peers: 1},
+		{Upstream: "shop/web/80#0a1b", Peers: 1}, {Upstream: "shop/web2/80", Peers: 1, Down: 1},
 	}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

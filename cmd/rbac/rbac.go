@@ -104,7 +104,7 @@ func (o Options) inOne(namespace string) []Rule {
 		{Why: "Ports of the backends.", Resource: "services", Verbs: []string{"list", "watch"}, role: readRole},
 		{Why: "Addresses of the pods.", Group: "discovery.k8s.io", Resource: "endpointslices", Verbs: []string{"list", "watch"}, role: readRole},
 		{
-			Why:      "Certificates and their keys. Only Secrets of type kubernetes.io/tls are asked for; RBAC cannot say so.",
+			Why:      "Certificates and their keys. Only those of type kubernetes.io/tls, and of type Opaque those named by proxy-ssl-secret, are asked for; RBAC cannot say so.",
 			Resource: "secrets", Verbs: []string{"list", "watch"}, role: secretsRole,
 		},
 	}

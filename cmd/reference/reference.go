@@ -76,11 +76,15 @@ is refused, too.
 
 Sizes are written 512KiB, 32MiB, 2GiB; durations 20ms, 60s, 5m, 1h.
 
-| key | values | default | meaning |
-|---|---|---|---|
+A change comes into force by what the last column says: 'headgate reload' (systemctl reload headgate), a restart of the daemon
+(systemctl restart headgate), or one of the VIP process (systemctl restart headgate-vip). None of them drops a request.
+'headgate check' says which of them a changed file needs. stateDir, runtimeDir and log are read by both processes.
+
+| key | values | default | meaning | change |
+|---|---|---|---|---|
 `, "`"+config.DefaultFile+"`")
 	for _, k := range config.Keys() {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, cell(k.Values), code(defaultOf(k.Name)), cell(k.Doc))
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.Name, cell(k.Values), code(defaultOf(k.Name)), cell(k.Doc), k.Change)
 	}
 	b.WriteString("\n## Examples\n\nKeys that have no default worth repeating:\n\n```yaml\n")
 	for _, k := range config.Keys() {

@@ -36,8 +36,7 @@ func proxySSLSecret() Annotation {
 			"tls.key), the authorities that peers' certificates are verified against (ca.crt), or both. Without it the other " +
 			"proxy-ssl-… annotations do nothing, as in ingress-nginx. While the Secret is missing or broken its last good version is " +
 			"used; where there is none, the paths answer 503.",
-		Values: "namespace/name or name of a Secret; in a cluster of type kubernetes.io/tls, whose tls.crt and tls.key are left empty where only " +
-			"ca.crt is meant, for Secrets of other types are not read",
+		Values:  "namespace/name or name of a Secret, of type kubernetes.io/tls or Opaque (as kubectl create secret generic makes it); at most 500 of the latter are read",
 		Default: "no client certificate, no verification",
 		Example: "shop/peers",
 		Risk:    Medium,

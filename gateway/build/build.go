@@ -89,6 +89,9 @@ type Result struct {
 	ExternalNames []string
 	// Checks are the active health checks to be run, sorted by upstream; the answers belong into Snapshot.Verdicts.
 	Checks []Check
+	// PeerSecrets are the Secrets that Ingresses name for TLS to their peers, sorted. A source that does not read all Secrets
+	// reads these.
+	PeerSecrets []snapshot.Key
 	// UnknownRegexes are to be checked by the proxy, sorted; until LearnRegexes their routes are held back:
 	// the last good version of the Ingress is served, else 503.
 	UnknownRegexes []string
@@ -118,7 +121,7 @@ type memory struct {
 	rejected     map[string]string             // by profile name: why
 	peers        map[snapshot.Key]*peerSecret  // by Secret: the newest that was good
 	// services are the last good annotations by Service.
-	services map[snapshot.Key]*annotations.Balancing
+	services map[snapshot.Key]*servicePolicy
 }
 
 func newMemory() memory {
@@ -128,7 +131,7 @@ func newMemory() memory {
 		verdicts:     map[string]string{},
 		rejected:     map[string]string{},
 		peers:        map[snapshot.Key]*peerSecret{},
-		services:     map[snapshot.Key]*annotations.Balancing{},
+		services:     map[snapshot.Key]*servicePolicy{},
 	}
 }
 
@@ -160,8 +163,11 @@ func (b *Builder) Build(s *snapshot.Snapshot, now time.Time) *Result {
 	b.buildUpstreams()
 	b.checkCertificates(now)
 	b.forget()
-	b.forgetPeers()
-	return b.result(s)
+	r := b.result(s)
+	if len(r.UnknownRegexes) == 0 { // else an Ingress is held back that may name a Secret
+		b.forgetPeers()
+	}
+	return r
 }
 
 // LearnRegexes takes the proxy's verdict on patterns of Result.UnknownRegexes: "" for one that compiles,
@@ -193,28 +199,6 @@ func (b *Builder) RejectProfile(profileName, why string) {
 	b.memory.rejected[profileName] = why
 	for name := range b.inputs.byHost {
 		b.inputs.dirtyHosts[name] = struct{}{}
-	}
-}
-
-// LastGood gives the versions that are served in place of a newer, broken one, sorted by key, so that they
-// can be kept over a restart of the daemon.
-func (b *Builder) LastGood() []*snapshot.Ingress {
-	var versions []*snapshot.Ingress
-	for _, e := range b.inputs.entries {
-		if e.served != nil && e.served != e.parsed {
-			versions = append(versions, e.served.src)
-		}
-	}
-	slices.SortFunc(versions, func(a, b *snapshot.Ingress) int { return a.Compare(b.Key) })
-	return versions
-}
-
-// Remember gives back what LastGood gave before a restart. It is called before the first Build.
-func (b *Builder) Remember(versions []*snapshot.Ingress) {
-	for _, v := range versions {
-		if p := b.parse(v); p.invalid == "" {
-			b.memory.lastGood[identity(v)] = p
-		}
 	}
 }
 

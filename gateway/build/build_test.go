@@ -156,7 +156,7 @@ func TestLastGoodOverRestart(t *testing.T) {
 	s := cluster(3)
 	b := build.New(buildtest.Defaults())
 	b.Build(s, buildtest.Now())
-	if kept := b.LastGood(); len(kept) != 0 {
+	if kept := b.LastGood(); !kept.Equal(build.Kept{}) {
 		t.Errorf("last good versions although none is broken: %v", kept)
 	}
 	broken := appIngress(s.Ingresses[1].Key, 1, "/new/%d")
@@ -165,7 +165,7 @@ func TestLastGoodOverRestart(t *testing.T) {
 	next.Ingresses = changed(s.Ingresses, 1, broken)
 	before := b.Build(&next, buildtest.Now())
 	kept := b.LastGood()
-	if len(kept) != 1 || kept[0] != s.Ingresses[1] {
+	if !kept.Equal(build.Kept{Ingresses: s.Ingresses[1:2]}) {
 		t.Fatalf("last good versions %v", kept)
 	}
 
@@ -177,6 +177,72 @@ func TestLastGoodOverRestart(t *testing.T) {
 	}
 	if got := after.Model.Hosts[1].Routes[0].Match.Path.Value; got != "/path/0" {
 		t.Errorf("served path %q, want that of the last good version", got)
+	}
+}
+
+// TestPeersOverRestart: a Secret for TLS to peers and a Service whose new versions are broken, or that cannot be read yet, are
+// served after a restart as before, also where a regular expression must be checked first, and not for a namesake.
+func TestPeersOverRestart(t *testing.T) {
+	read := func(step string) *snapshot.Snapshot {
+		t.Helper()
+		s, err := buildtest.Snapshot([]byte(fmt.Sprintf(`kind: Ingress
+metadata: {namespace: ns, name: i, annotations: {kubernetes.io/ingress.class: headgate, nginx.ingress.kubernetes.io/backend-protocol: HTTPS,
+  nginx.ingress.kubernetes.io/proxy-ssl-secret: ns/peers, nginx.ingress.kubernetes.io/use-regex: "true"}}
+spec: {rules: [{host: a.example, http: {paths: [{path: "/[a-z]+", pathType: ImplementationSpecific, backend: {service: {name: s, port: {number: 443}}}}]}}]}
+---
+%s`, step)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	service := func(uid, algorithm string) string {
+		return fmt.Sprintf("kind: Service\nmetadata: {namespace: ns, name: s, uid: %s, annotations: {headgate.io/load-balance: %s}}\nspec: {ports: [{port: 443}]}\n---\n", uid, algorithm)
+	}
+	const certificate = "kind: TestCertificate\nmetadata: {namespace: ns, name: peers}\ndnsNames: [peer.example]\n"
+	const garbage = "kind: Secret\ntype: Opaque\nmetadata: {namespace: ns, name: peers}\ndata: {tls.crt: Z2FyYmFnZQ==}\n"
+	run := func(b *build.Builder, s *snapshot.Snapshot) *build.Result {
+		t.Helper()
+		r := b.Build(s, buildtest.Now())
+		verdicts := map[string]string{}
+		for _, pattern := range r.UnknownRegexes {
+			verdicts[pattern] = ""
+		}
+		b.LearnRegexes(verdicts)
+		return b.Build(s, buildtest.Now())
+	}
+	b := build.New(buildtest.Defaults())
+	good := run(b, read(service("u1", "p2c")+certificate))
+	if len(good.Model.Identities) != 1 || good.Model.Upstreams[0].Algorithm != model.PowerOfTwo {
+		t.Fatalf("identities %v, upstream %+v", good.Model.Identities, good.Model.Upstreams[0])
+	}
+	if kept := b.LastGood(); len(kept.Services) != 0 || len(kept.PeerSecrets) != 1 {
+		t.Errorf("kept while all is well: %+v", kept)
+	}
+	broken := read(service("u1", "best") + garbage)
+	before := run(b, broken)
+	kept := b.LastGood()
+	if again := b.LastGood(); !again.Equal(kept) {
+		t.Error("what did not change is another one")
+	}
+	for name, s := range map[string]*snapshot.Snapshot{"broken": broken, "missing": read(service("u1", "best"))} {
+		restarted := build.New(buildtest.Defaults())
+		restarted.Remember(kept)
+		after := run(restarted, s)
+		if diff := cmp.Diff(before.Model, after.Model); diff != "" {
+			t.Errorf("%s: the model changed over a restart (-before +after):\n%s", name, diff)
+		}
+		if got := restarted.LastGood(); len(got.Services) != 1 || len(got.PeerSecrets) != 1 {
+			t.Errorf("%s: kept after the restart: %+v", name, got)
+		}
+	}
+	restarted := build.New(buildtest.Defaults())
+	restarted.Remember(kept)
+	if r := run(restarted, read(service("u2", "best")+certificate)); r.Model.Upstreams[0].Algorithm == model.PowerOfTwo {
+		t.Error("another Service of the name inherits the annotations of its predecessor")
+	}
+	if r := run(restarted, &snapshot.Snapshot{}); len(restarted.LastGood().PeerSecrets) != 0 || len(r.PeerSecrets) != 0 {
+		t.Errorf("a Secret that nobody names is kept: %v", r.PeerSecrets)
 	}
 }
 

@@ -30,6 +30,8 @@ type hostOutput struct {
 	identities map[model.IdentityID]*model.Identity
 	fastcgis   map[model.FastCGIID]*model.FastCGI
 	overlays   map[string]*annotations.Balancing // by name of the policy
+	// peerSecrets are those of secrets that are for TLS to peers.
+	peerSecrets []snapshot.Key
 }
 
 // hostBuild is the work on one host.
@@ -46,10 +48,12 @@ type hostBuild struct {
 	usedUpstreams []upstreamRef
 	seenServices  []snapshot.Key
 	seenSecrets   []snapshot.Key
-	choices       map[choiceKey]choice
-	identities    map[model.IdentityID]*model.Identity
-	fastcgis      map[model.FastCGIID]*model.FastCGI
-	overlays      map[string]*annotations.Balancing
+	// peerSecretKeys are those of them that are for TLS to peers.
+	peerSecretKeys []snapshot.Key
+	choices        map[choiceKey]choice
+	identities     map[model.IdentityID]*model.Identity
+	fastcgis       map[model.FastCGIID]*model.FastCGI
+	overlays       map[string]*annotations.Balancing
 }
 
 // claim is one path of one Ingress that has won its place in the host.
@@ -125,10 +129,11 @@ func (h *hostBuild) build() hostOutput {
 		host.Routes = append(host.Routes, h.route(&claims[i]))
 	}
 	return hostOutput{
-		host:      host,
-		services:  sortedUnique(h.seenServices, snapshot.Key.Compare),
-		secrets:   sortedUnique(h.seenSecrets, snapshot.Key.Compare),
-		upstreams: sortedUnique(h.usedUpstreams, compareUpstreamRefs),
+		host:        host,
+		services:    sortedUnique(h.seenServices, snapshot.Key.Compare),
+		secrets:     sortedUnique(h.seenSecrets, snapshot.Key.Compare),
+		peerSecrets: sortedUnique(h.peerSecretKeys, snapshot.Key.Compare),
+		upstreams:   sortedUnique(h.usedUpstreams, compareUpstreamRefs),
 
 		identities: h.identities, fastcgis: h.fastcgis, overlays: h.overlays,
 	}

@@ -30,6 +30,7 @@ type peerSecret struct {
 	key             model.Secret
 	// verified is the newest version before that had authorities, for one that has none any more.
 	verified *peerSecret
+	kept     *KeptSecret // what keep gave
 }
 
 func (p *peerSecret) same(o *peerSecret) bool {
@@ -163,6 +164,7 @@ func (h *hostBuild) identify(c *claim, r *model.Route, ref upstreamRef) string {
 	}
 	key := snapshot.Key{Namespace: c.in.src.Namespace, Name: t.Secret}
 	h.seenSecrets = append(h.seenSecrets, key)
+	h.peerSecretKeys = append(h.peerSecretKeys, key)
 	secret, err := h.readPeerSecret(key)
 	if t.Verify && secret != secret.withCA() {
 		secret = secret.withCA()
@@ -186,8 +188,8 @@ func (h *hostBuild) notePeerSecret(c *claim, key snapshot.Key, last *peerSecret,
 	reason, message := InvalidCertificate, fmt.Sprintf("Secret %s cannot be used: %v", key, err)
 	if errors.Is(err, errNoSecret) {
 		reason = SecretNotFound
-		message = fmt.Sprintf("there is no Secret %s of type %s, and no other is read from a cluster; create it with tls.crt and tls.key, with ca.crt "+
-			"and those two empty, or with all three", key, tlsSecretType)
+		message = fmt.Sprintf("there is no Secret %s of type %s or Opaque; create it with tls.crt and tls.key, with ca.crt, or with all three",
+			key, tlsSecretType)
 	}
 	if last != nil {
 		h.problems = append(h.problems, c.in.warning(field, reason, message+"; until then its last good version is used"))
@@ -237,7 +239,7 @@ func identityID(i *model.Identity) model.IdentityID {
 	hash := sha256.New()
 	hash.Write(text)
 	hash.Write(i.Key)
-	return model.IdentityID(hex.EncodeToString(hash.Sum(nil)[:6]))
+	return model.IdentityID(hex.EncodeToString(hash.Sum(nil)[:16]))
 }
 
 // fastCGI makes the parameters of a route, once for each host.
@@ -246,7 +248,7 @@ func (h *hostBuild) fastCGI(v *annotations.Values, r *model.Route) {
 		return
 	}
 	sum := sha256.Sum256([]byte(v.FastCGIIndex))
-	f := &model.FastCGI{ID: model.FastCGIID(hex.EncodeToString(sum[:6])), Index: v.FastCGIIndex}
+	f := &model.FastCGI{ID: model.FastCGIID(hex.EncodeToString(sum[:16])), Index: v.FastCGIIndex}
 	r.Profile.FastCGI = f.ID
 	if h.fastcgis == nil {
 		h.fastcgis = map[model.FastCGIID]*model.FastCGI{}
@@ -298,6 +300,6 @@ func (c *catalogue[K, T]) sorted() []*T {
 
 // forgetPeers drops the last good versions of Secrets that no host names any more.
 func (b *Builder) forgetPeers() {
-	maps.DeleteFunc(b.memory.peers, func(key snapshot.Key, _ *peerSecret) bool { return len(b.hostsOfSecret[key]) == 0 })
-	maps.DeleteFunc(b.peerSecrets, func(key snapshot.Key, _ *peerState) bool { return len(b.hostsOfSecret[key]) == 0 })
+	maps.DeleteFunc(b.memory.peers, func(key snapshot.Key, _ *peerSecret) bool { return b.peerSecretUsers[key] == 0 })
+	maps.DeleteFunc(b.peerSecrets, func(key snapshot.Key, _ *peerState) bool { return b.peerSecretUsers[key] == 0 })
 }

@@ -31,6 +31,7 @@ type outputs struct {
 
 	servicePolicies map[snapshot.Key]*annotations.Balancing // of Services that have annotations
 	peerSecrets     map[snapshot.Key]*peerState
+	peerSecretUsers map[snapshot.Key]int // hosts
 	identities      catalogue[model.IdentityID, model.Identity]
 	fastcgis        catalogue[model.FastCGIID, model.FastCGI]
 
@@ -60,6 +61,7 @@ func newOutputs() outputs {
 		upstreamsOfName:     index[string, model.UpstreamID]{},
 		servicePolicies:     map[snapshot.Key]*annotations.Balancing{},
 		peerSecrets:         map[snapshot.Key]*peerState{},
+		peerSecretUsers:     map[snapshot.Key]int{},
 		identities:          newCatalogue[model.IdentityID, model.Identity](),
 		fastcgis:            newCatalogue[model.FastCGIID, model.FastCGI](),
 		secrets:             map[snapshot.Key]*secretState{},
@@ -90,6 +92,7 @@ func (b *Builder) result(s *snapshot.Snapshot) *Result {
 		Served:         b.servedKeys(s),
 		ExternalNames:  slices.Sorted(maps.Keys(b.upstreamsOfName)),
 		Checks:         checksOf(b.upstreamList),
+		PeerSecrets:    slices.SortedFunc(maps.Keys(b.peerSecretUsers), snapshot.Key.Compare),
 		UnknownRegexes: b.unknownRegexes(),
 	}
 }
@@ -126,6 +129,9 @@ func (b *Builder) use(name model.HostName, out *hostOutput) {
 		}
 		up.users++
 	}
+	for _, key := range out.peerSecrets {
+		b.peerSecretUsers[key]++
+	}
 	b.identities.use(out.identities)
 	b.fastcgis.use(out.fastcgis)
 	if id := out.host.Certificate; id != "" {
@@ -153,6 +159,12 @@ func (b *Builder) unuse(name model.HostName, out, next *hostOutput) {
 		up.users--
 		if up.users == 0 {
 			b.dirtyUpstreams[ref.id()] = struct{}{}
+		}
+	}
+	for _, key := range out.peerSecrets {
+		b.peerSecretUsers[key]--
+		if b.peerSecretUsers[key] == 0 {
+			delete(b.peerSecretUsers, key)
 		}
 	}
 	b.identities.unuse(out.identities)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"headgate/gateway/annotations"
@@ -221,6 +222,20 @@ func (h *hostBuild) choosePolicy(in *ingress, service *snapshot.Service) choice 
 	return c
 }
 
+// servicePolicy are the last good annotations of a Service.
+type servicePolicy struct {
+	kept   *KeptService
+	values *annotations.Balancing
+	of     *snapshot.Service // nil: remembered
+}
+
+// readService reads annotations of a Service; readable is false when one of them is broken.
+func (b *Builder) readService(in map[string]string) (values *annotations.Balancing, readable bool, faults []annotations.Fault) {
+	all, faults := b.serviceReader.Read(in)
+	broken := slices.ContainsFunc(faults, func(f annotations.Fault) bool { return f.Kind == annotations.Invalid })
+	return all.Balancing, !broken, faults
+}
+
 // takeServicePolicy reads the annotations of a Service that is new, changed or, when it is nil, gone.
 func (b *Builder) takeServicePolicy(key snapshot.Key, service *snapshot.Service) {
 	if service == nil || len(service.Annotations) == 0 {
@@ -229,32 +244,32 @@ func (b *Builder) takeServicePolicy(key snapshot.Key, service *snapshot.Service)
 		b.notes.set("service", key.String(), nil)
 		return
 	}
-	values, faults := b.serviceReader.Read(service.Annotations)
+	values, readable, faults := b.readService(service.Annotations)
+	last := b.memory.services[key]
+	switch {
+	case readable:
+		last = &servicePolicy{&KeptService{key, service.UID, service.Annotations}, values, service}
+		b.memory.services[key] = last
+	case !last.standsFor(service.UID):
+		delete(b.memory.services, key)
+		last = nil
+	}
+	meanwhile := "; until then the Service is balanced as if it had no annotations of ours"
+	b.servicePolicies[key] = nil
+	if last != nil {
+		b.servicePolicies[key] = last.values
+		meanwhile = "; until then its last good annotations hold"
+	}
 	var problems []Problem
-	readable := true
 	for _, f := range faults {
 		p := Problem{
 			Object: objectOf("Service", &service.Meta), Field: annotationField(f.Name), Message: f.Message, Warning: true,
 			Reason: reasonOf(f.Kind),
 		}
 		if f.Kind == annotations.Invalid {
-			readable, p.Warning = false, false
+			p.Warning, p.Message = false, p.Message+meanwhile
 		}
 		problems = append(problems, p)
-	}
-	if readable {
-		b.memory.services[key] = values.Balancing
-	}
-	last, known := b.memory.services[key]
-	b.servicePolicies[key] = last
-	meanwhile := "; until then the Service is balanced as if it had no annotations of ours"
-	if known {
-		meanwhile = "; until then its last good annotations hold"
-	}
-	for i := range problems {
-		if !problems[i].Warning {
-			problems[i].Message += meanwhile
-		}
 	}
 	b.notes.set("service", key.String(), problems)
 }

@@ -142,7 +142,7 @@ func TestIdentityID(t *testing.T) {
 		"protocols": {Protocols: []string{"TLSv1.3"}}, "ciphers": {Ciphers: "x"},
 	} {
 		id := identityID(&i)
-		if other, taken := seen[id]; taken || len(id) != 12 {
+		if other, taken := seen[id]; taken || len(id) != 32 {
 			t.Errorf("%s has the ID %q, and so has %q", name, id, other)
 		}
 		seen[id] = name

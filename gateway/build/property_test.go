@@ -293,6 +293,7 @@ func requireEqual(t *rapid.T, got, want *Result) {
 			"certificates": slices.Concat(r.Model.Certificates), "problems": slices.Concat(r.Problems),
 			"served": slices.Concat(r.Served), "names": slices.Concat(r.ExternalNames), "regexes": slices.Concat(r.UnknownRegexes),
 			"checks": slices.Concat(r.Checks), "identities": slices.Concat(r.Model.Identities), "fastcgi": slices.Concat(r.Model.FastCGI),
+			"peer secrets": slices.Concat(r.PeerSecrets),
 		}
 	}
 	a, b := parts(got), parts(want)

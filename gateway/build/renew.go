@@ -26,6 +26,6 @@ func (b *Builder) Renew(o Options) *Builder {
 	for _, version := range b.memory.lastGood {
 		versions = append(versions, version.src)
 	}
-	next.Remember(versions)
+	next.Remember(Kept{Ingresses: versions})
 	return next
 }

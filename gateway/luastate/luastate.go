@@ -76,18 +76,8 @@ func (e *Encoder) Encode(m *model.Model) State {
 	upstreams := make(map[*model.Upstream]Object, len(m.Upstreams))
 	certificates := make(map[*model.Certificate]Object, len(m.Certificates))
 
+	// In the order of their pointers, as the lists of a model are mostly sorted: there is nothing to sort then.
 	objects := make([]Object, 0, 2*len(m.Hosts)+len(m.Upstreams)+len(m.Certificates)+1)
-	objects = append(objects, newObject("setting/global", encodeSettings(m.Settings)))
-	for _, h := range m.Hosts {
-		hosts[h] = remembered(e.hosts, h, func() []Object { return encodeHost(h, e.profiles) })
-		objects = append(objects, hosts[h]...)
-	}
-	for _, u := range m.Upstreams {
-		upstreams[u] = remembered(e.upstreams, u, func() Object {
-			return newObject("upstream/"+string(u.ID), encodeUpstream(u))
-		})
-		objects = append(objects, upstreams[u])
-	}
 	for _, c := range m.Certificates {
 		certificates[c] = remembered(e.certificates, c, func() Object {
 			if c.Keep {
@@ -97,9 +87,26 @@ func (e *Encoder) Encode(m *model.Model) State {
 		})
 		objects = append(objects, certificates[c])
 	}
+	for _, h := range m.Hosts {
+		hosts[h] = remembered(e.hosts, h, func() []Object { return encodeHost(h, e.profiles) })
+		objects = append(objects, hosts[h][0])
+	}
+	objects = append(objects, newObject("setting/global", encodeSettings(m.Settings)))
+	for _, h := range m.Hosts {
+		objects = append(objects, hosts[h][1:]...)
+	}
+	for _, u := range m.Upstreams {
+		upstreams[u] = remembered(e.upstreams, u, func() Object {
+			return newObject("upstream/"+string(u.ID), encodeUpstream(u))
+		})
+		objects = append(objects, upstreams[u])
+	}
 	e.hosts, e.upstreams, e.certificates = hosts, upstreams, certificates
 
-	slices.SortStableFunc(objects, func(a, b Object) int { return strings.Compare(a.Pointer, b.Pointer) })
+	byPointer := func(a, b Object) int { return strings.Compare(a.Pointer, b.Pointer) }
+	if !slices.IsSortedFunc(objects, byPointer) {
+		slices.SortStableFunc(objects, byPointer)
+	}
 	objects = slices.CompactFunc(objects, func(a, b Object) bool { return a.Pointer == b.Pointer })
 	return State{Objects: objects}
 }

@@ -234,6 +234,18 @@ func TestRedacted(t *testing.T) {
 			t.Errorf("does not hold %s:\n%s", want, got)
 		}
 	}
+	sticky := &model.Model{Upstreams: []*model.Upstream{{
+		ID: "d/s/80", Cookie: &model.Cookie{Name: "key", Persistent: true, Key: `a "very" {secret} key`, Path: "/"},
+	}}}
+	got = string(Redacted(NewEncoder().Encode(sticky)))
+	if strings.Contains(got, "{secret}") || !strings.Contains(got, `"key": "sha256:`) || !strings.Contains(got, `"name": "key"`) {
+		t.Errorf("the key of a cookie: %s", got)
+	}
+	for _, body := range []string{`{"cookie":{"key":"very secret"`, `{"cookie": {"key": "very secret"}}`} {
+		if got := string(Redacted(State{Objects: []Object{{Pointer: "upstream/x", Body: []byte(body)}}})); strings.Contains(got, "secret") {
+			t.Errorf("shows %s as %s", body, got)
+		}
+	}
 	damaged := State{Objects: []Object{{Pointer: "cert/x", Body: []byte("PRIVATE KEY")}}}
 	if got := string(Redacted(damaged)); strings.Contains(got, "PRIVATE") {
 		t.Errorf("shows a certificate that it cannot read: %s", got)

@@ -9,7 +9,8 @@ import (
 )
 
 // Redacted writes the state for people, as "headgate render" and dumps show it: an object by
-// pointer, indented, with private keys as the SHA-256 of their PEM text. Equal states give equal bytes.
+// pointer, indented, with private keys as the SHA-256 of their PEM text, and keys of cookies as that of theirs. Equal states
+// give equal bytes.
 func Redacted(s State) []byte {
 	var j jsonWriter
 	j.object(func() {
@@ -37,7 +38,10 @@ func Redacted(s State) []byte {
 
 // redactedBody never shows a body under cert/ that it cannot read: it may hold a key.
 func redactedBody(o Object) []byte {
-	if !strings.HasPrefix(o.Pointer, "cert/") {
+	switch {
+	case strings.HasPrefix(o.Pointer, "upstream/"):
+		return redactedCookie(o.Body)
+	case !strings.HasPrefix(o.Pointer, "cert/"):
 		return o.Body
 	}
 	var c struct{ Chain, Key string }
@@ -51,4 +55,30 @@ func redactedBody(o Object) []byte {
 		j.field("key").text("sha256:" + hex.EncodeToString(sum[:]))
 	})
 	return j.buf
+}
+
+// redactedCookie puts the hash of a cookie's key in its place. What does not look as this package writes it is not shown.
+func redactedCookie(body []byte) []byte {
+	var u struct{ Cookie struct{ Key string } }
+	if err := json.Unmarshal(body, &u); err != nil {
+		return []byte(`"[redacted]"`)
+	}
+	if u.Cookie.Key == "" {
+		return body
+	}
+	sum := sha256.Sum256([]byte(u.Cookie.Key))
+	shown, hidden := keyField(u.Cookie.Key), keyField("sha256:"+hex.EncodeToString(sum[:]))
+	start := bytes.Index(body, []byte(`"cookie":{`))
+	if start < 0 || !bytes.Contains(body[start:], shown) {
+		return []byte(`"[redacted]"`)
+	}
+	out := append([]byte{}, body[:start]...)
+	return append(out, bytes.Replace(body[start:], shown, hidden, 1)...)
+}
+
+// keyField is `"key":"…"`, as it stands in an object.
+func keyField(key string) []byte {
+	var j jsonWriter
+	j.object(func() { j.field("key").text(key) })
+	return j.buf[1 : len(j.buf)-1]
 }

@@ -62,7 +62,7 @@ const (
 	RetryNever
 )
 
-// IdentityID is a hash of an Identity's content: 12 hex digits.
+// IdentityID is a hash of an Identity's content: 32 hex digits, the first 128 bits of a SHA-256: users choose the content.
 type IdentityID string
 
 // Identity is how the proxy shows itself to peers over TLS, and what it asks of them (proxy_ssl_*). Two
@@ -85,7 +85,7 @@ type Identity struct {
 	Ciphers string
 }
 
-// FastCGIID is a hash of a FastCGI's content: 12 hex digits.
+// FastCGIID is a hash of a FastCGI's content: 32 hex digits, the first 128 bits of a SHA-256: users choose the content.
 type FastCGIID string
 
 // FastCGI is the fastcgi_index and the parameters of a route. Names are of [A-Z0-9_]; values are data
@@ -108,12 +108,12 @@ type FastCGIParam struct {
 // letters, digits and "_" only.
 func (p Profile) Name() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%#v", p))
-	return "headgate_profile_" + hex.EncodeToString(sum[:6])
+	return "headgate_profile_" + hex.EncodeToString(sum[:16])
 }
 
 // Pool tells which keepalive pools (upstream{} of nginx.conf) the profile may use: "" is the common ones of HTTP in
 // the clear; "_headgate_grpc" are 64, whose names begin as those of the common ones do ("07_headgate_grpc");
-// "headgate_https_0123456789ab" is the one of an identity. Connections of another protocol or identity are never
+// "headgate_https_" and 32 hex digits is the one of an identity. Connections of another protocol or identity are never
 // handed to one another: nginx compares the address only.
 func (p Profile) Pool() string {
 	switch {

@@ -171,6 +171,8 @@ func (c conf) base(w *writer) {
 		"proxy_max_temp_file_size 1024m;",
 		"proxy_redirect off;",
 		"proxy_intercept_errors off;",
+		"# A peer must not send a request on into another location, past the router.",
+		"proxy_ignore_headers X-Accel-Redirect;",
 		"proxy_next_upstream_timeout 0;",
 		"# The balancer limits the tries, route by route.",
 		"proxy_next_upstream_tries 0;",

@@ -81,16 +81,15 @@ local function wait(self)
 end
 
 local function wait_in_queue(self)
-    local counts = self.life.counts
     if self.queued >= self.places then
-        counts.overflowed = counts.overflowed + 1
+        self.life:note("overflowed")
         return false
     end
     set_queued(self, self.queued + 1)
     local ok = wait(self)
     set_queued(self, self.queued - 1)
     if not ok then
-        counts.overflowed = counts.overflowed + 1
+        self.life:note("overflowed")
     end
     return ok
 end
@@ -102,14 +101,14 @@ end
 function _M:enter()
     local most = self.most
     if most and total(self) >= most then
-        self.life.counts.broken = self.life.counts.broken + 1
+        self.life:note("broken")
         return false, 1
     end
     if not self.per_peer then
         if try(self, most) then
             return true
         end
-        self.life.counts.broken = self.life.counts.broken + 1
+        self.life:note("broken")
         return false, 1
     end
     -- Nobody overtakes those who wait.

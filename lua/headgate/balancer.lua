@@ -23,6 +23,11 @@ local POOLS = 64
 local DEFAULT_POLICY = { tries = 3 }
 -- ngx_core.h; ngx has no name for it.
 local BUSY = -3
+-- The status of a try whose connection was refused or broke; a time-out is 504.
+local BAD_GATEWAY = 502
+-- So many refused connections of a request are free. Not all: 2000 peers that refuse would hold the
+-- worker for seconds with each request.
+local FREE_TRIES = 8
 local ROUNDS = 5
 
 local function options(o, decoded)
@@ -164,6 +169,18 @@ function _M.spent(times)
     return sum
 end
 
+--- What $upstream_bytes_sent tells ("0, 120 : ").
+-- @treturn number how many tries sent nothing
+-- @treturn boolean the last one did not
+function _M.unsent(bytes)
+    local n, last = 0, nil
+    for sent in gmatch(bytes or "", "%d+") do
+        last = sent == "0"
+        n = n + (last and 1 or 0)
+    end
+    return n, last == true
+end
+
 --- Make the function of the balancer phase.
 -- @tparam table o ngx, api: ngx.balancer; state, upstreams
 -- @treturn function
@@ -233,7 +250,13 @@ function _M.new(o)
             get("headgate_peer") or "")
         local policy = policy_of(life)
         local late = policy.total and _M.spent(get("upstream_response_time")) >= policy.total
-        if late or not life:retry() then
+        local unsent, last_unsent = _M.unsent(get("upstream_bytes_sent"))
+        -- A refused connection cost no peer anything, and the request was sent to none: it may try
+        -- some others, and neither tries nor the budget count that. In a rollout, half of the peers
+        -- may refuse before anybody tells that they are gone.
+        unsent = min(unsent, FREE_TRIES)
+        local free = last_unsent and status == BAD_GATEWAY and unsent < FREE_TRIES
+        if late or not life:retry(free) then
             return refuse(mark)
         end
         ctx.tried, ctx.key = tried, nil
@@ -247,7 +270,8 @@ function _M.new(o)
         if not peer then
             return refuse(mark)
         end
-        if tries + 1 < min(policy.tries, upstream.count) and life:may_retry() then
+        if tries - unsent + 1 < policy.tries and tries + 1 < upstream.count
+            and life:may_retry() then
             api.set_more_tries(1)
         end
         return set(life, peer, mark)

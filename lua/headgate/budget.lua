@@ -6,6 +6,8 @@
 -- place of the real error. So a try is promised first and paid for when it is made. While requests
 -- fail, a promise puts aside what it will cost as far as one can tell: otherwise thousands that
 -- wait for a time-out would all be promised the same few retries.
+local tally = require "headgate.tally"
+
 local floor, max, min = math.floor, math.max, math.min
 
 local _M = {}
@@ -16,24 +18,29 @@ local DEFAULT_PERCENT, DEFAULT_MIN = 20, 3
 -- Below this the share of promises that were used is taken for none.
 local NOTHING = 0.01
 
+-- What most have for ever stands here once.
+_M.rate, _M.least, _M.unlimited = DEFAULT_PERCENT / 100, DEFAULT_MIN, false
+_M.second, _M.credit, _M.aside, _M.promised, _M.used = 0, 0, 0, 0, 0
+_M.least_promised, _M.least_used, _M.least_gone = 0, 0, false
+
 --- @tparam table o dict: shared; now: function() seconds of a clock that never jumps
 -- @tparam string id of the upstream
 function _M.new(o, id)
     return setmetatable({
-        dict = o.dict, now = o.now, id = id, rate = DEFAULT_PERCENT / 100, least = DEFAULT_MIN,
-        second = 0, requests = 0, credit = 0, aside = 0, promised = 0, used = 0,
-        calm = true, calm_from = o.now(),
-        least_promised = 0, least_used = 0, least_gone = false, unlimited = false,
+        shared = o, id = id, requests = 0, calm = true, calm_from = o.now(),
     }, mt)
 end
 
 --- Take over what was pushed.
 -- @tparam table|nil pushed {unlimited} or {percent, min}
 function _M:configure(pushed)
+    if not pushed and self.rate == _M.rate and self.least == _M.least and not self.unlimited then
+        return
+    end
     pushed = pushed or {}
     self.unlimited = pushed.unlimited == true
     if self.unlimited and not self.calm then
-        self.calm, self.calm_from, self.requests = true, self.now(), 0
+        self.calm, self.calm_from, self.requests = true, self.shared.now(), 0
     end
     self.rate = (pushed.percent or DEFAULT_PERCENT) / 100
     self.least = pushed.min or DEFAULT_MIN
@@ -42,7 +49,7 @@ end
 --- The first retry for long: see what the requests before it are worth. Until then they are only
 -- counted, for every request pays for that.
 local function wake(self)
-    local now = self.now()
+    local now = self.shared.now()
     local a_second = self.requests / max(1, now - self.calm_from)
     local most = max(1, self.rate * a_second)
     self.credit = min(self.credit + self.rate * self.requests, most)
@@ -58,7 +65,7 @@ local function turn(self, second)
     end
     if self.used < NOTHING then
         self.credit, self.aside, self.used = self.credit + self.aside, 0, 0
-        self.calm, self.calm_from = true, self.now()
+        self.calm, self.calm_from = true, self.shared.now()
     end
     self.credit = min(self.credit, most)
     self.second, self.requests = second, 0
@@ -72,7 +79,7 @@ function _M:began()
     if self.calm then
         return true
     end
-    local second = floor(self.now())
+    local second = floor(self.shared.now())
     if second ~= self.second then
         turn(self, second)
         self.requests = 1
@@ -101,7 +108,7 @@ end
 
 local function spend_least(self)
     local name = "retry/" .. self.id .. "/" .. self.second
-    local n = self.dict:incr(name, 1, 0, 2)
+    local n = tally(self.shared.dict, name, 2)
     if not n then
         -- The dict is full: this worker counts for itself.
         n = self.least_used + 1
@@ -120,7 +127,7 @@ function _M:spend()
     if self.unlimited then
         return true
     end
-    local second = floor(self.now())
+    local second = floor(self.shared.now())
     if self.calm then
         wake(self)
     elseif second ~= self.second then

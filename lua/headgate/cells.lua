@@ -44,33 +44,36 @@ local function map()
 end
 
 --- Open the page, in the master. Pages of memory are only used as they are written: 1 KiB a cell.
--- @tparam table o dict: shared dict of the peers, with the address of the page; now: function()
---   seconds of a clock that never jumps; random: as math.random
+-- @tparam table o dict: shared dict of the peers, which may become full, and then forgets; home:
+--   one that does not, for the address of the page and who has which slot; now: function() seconds
+--   of a clock that never jumps; random: as math.random
 -- @treturn[1] table
 -- @treturn[2] nil
 -- @treturn[2] string error
 function _M.open(o)
-    local address = o.dict:get(PAGE)
+    local address = o.home:get(PAGE)
     if not address then
         local ok, err
         address, err = map()
         if not address then
             return nil, err
         end
-        ok, err = o.dict:safe_set(PAGE, address)
+        ok, err = o.home:safe_set(PAGE, address)
         if not ok then
             return nil, err
         end
     end
+    o.home:safe_add("cells", 0)
     local words = cast("uint32_t *", cast("intptr_t", address))
     return setmetatable({
-        dict = o.dict, now = o.now, random = o.random, head = words, seen = words + HEAD_WORDS,
+        dict = o.dict, home = o.home, now = o.now, random = o.random,
+        head = words, seen = words + HEAD_WORDS,
         counts = cast("int32_t *", words + HEAD_WORDS + CELLS), slot = nil,
     }, mt)
 end
 
 local function clear(self, slot)
-    local cells = math.min(self.dict:get("cells") or 0, CELLS)
+    local cells = math.min(self.home:get("cells") or 0, CELLS)
     for n = 0, cells - 1 do
         local at = n * SLOTS + slot
         if self.counts[at] ~= 0 then
@@ -81,7 +84,7 @@ end
 
 --- Take a slot of a process that is gone; one of those who want it gets it.
 local function take_over(self, slot, owner, pid)
-    if not self.dict:safe_add("slot/" .. slot .. "/" .. owner, pid, TAKE_OVER_SECONDS) then
+    if not self.home:safe_add("slot/" .. slot .. "/" .. owner, pid, TAKE_OVER_SECONDS) then
         return false
     end
     clear(self, slot)
@@ -95,7 +98,7 @@ end
 function _M:claim(pid, alive)
     self:reap(pid, alive)
     for slot = 0, SLOTS - 1 do
-        if self.dict:safe_add("slot/" .. slot, pid) then
+        if self.home:safe_add("slot/" .. slot, pid) then
             self.slot = slot
             if slot >= self.head[USED_SLOTS] then
                 self.head[USED_SLOTS] = slot + 1
@@ -109,10 +112,10 @@ end
 --- Clear and give back the slots of workers that died.
 function _M:reap(pid, alive)
     for slot = 0, SLOTS - 1 do
-        local owner = self.dict:get("slot/" .. slot)
+        local owner = self.home:get("slot/" .. slot)
         if owner and (owner == pid and self.slot ~= slot or not alive(owner))
             and take_over(self, slot, owner, pid) then
-            self.dict:delete("slot/" .. slot)
+            self.home:delete("slot/" .. slot)
         end
     end
 end
@@ -139,12 +142,12 @@ end
 --- Make what this worker wrote visible before it reads what others write: without it two workers
 -- that add at once may each miss the other. The lock of a dict is the only barrier that Lua has.
 function _M:fence()
-    return self.dict:get("cells")
+    return self.home:get("cells")
 end
 
 --- A cell that no key has: a new one, or one that was not renewed for long.
 local function free_cell(self, now)
-    local next_cell = (self.dict:get("cells") or 0) < CELLS and self.dict:incr("cells", 1, 0)
+    local next_cell = (self.home:get("cells") or 0) < CELLS and self.home:incr("cells", 1)
     if next_cell and next_cell <= CELLS then
         return next_cell - 1
     end

@@ -57,13 +57,14 @@ end
 
 --- Make the content handler.
 -- @tparam table o ngx, dict, meta, config, encode, decode, upstreams, peers, state, master_pid,
+--   now: seconds of a clock that never jumps,
 --   nginx_version; exposition: dict, dicts, get (see exposition.lua); retired: function() true when
 --   this worker must not answer any more; siblings: function() gives function(pid), which tells
 --   whether there is such a worker
 -- @treturn function
 function _M.new(o)
     local ngx, dict, meta, encode = o.ngx, o.dict, o.meta, o.encode
-    local lock = push_lock.new(meta)
+    local lock = push_lock.new(meta, o.now)
 
     local function answer(status, value)
         local body = type(value) == "table" and encode(value) or value

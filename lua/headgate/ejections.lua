@@ -2,6 +2,8 @@
 -- dict, which ends with the ejection. A number in shared memory tells that there was an event, and
 -- events are numbered keys: each worker reads that number at each pick (1 ns) and the keys only
 -- when it has changed, so that the next request knows what another worker has just learned.
+local tally = require "headgate.tally"
+
 local match = string.match
 
 local _M = {}
@@ -24,7 +26,7 @@ end
 -- @tparam string key of the peer
 -- @treturn number failures in a row, of all workers that saw one; 1 when they cannot be counted
 function _M:failure(key)
-    return self.dict:incr("failures/" .. key, 1, 0, FAILURE_SECONDS) or 1
+    return tally(self.dict, "failures/" .. key, FAILURE_SECONDS) or 1
 end
 
 --- A worker that saw a failure saw a success.
@@ -42,7 +44,7 @@ function _M:back_off(times, policy)
 end
 
 local function tell(self, key)
-    local n = self.dict:incr("events", 1, 0)
+    local n = tally(self.dict, "events")
     if n then
         self.dict:safe_set("event/" .. n, key, EVENT_SECONDS)
         self.cells:tell_events(n)

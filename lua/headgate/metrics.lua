@@ -176,7 +176,8 @@ function _M:count()
     e[RECEIVED] = e[RECEIVED] + (tonumber(get("request_length")) or 0)
     e[SENT] = e[SENT] + (tonumber(get("bytes_sent")) or 0)
     if status ~= TUNNEL then
-        local t = self.now() - self.start_time()
+        -- The clock of the day may be put back, a counter must not go back with it.
+        local t = math.max(0, self.now() - self.start_time())
         local b = DURATION + bucket(t)
         e[DURATION], e[b] = e[DURATION] + t, e[b] + 1
         local times = get("upstream_response_time")
@@ -422,7 +423,7 @@ end
 --- Does a host, or one of its routes, have the label?
 -- @tparam table host of router.build_host()
 function _M.has_label(host, label)
-    if host.label == label then
+    if _M.label(host.name) == label then
         return true
     end
     for _, route in ipairs(host.routes) do

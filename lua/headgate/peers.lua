@@ -15,10 +15,24 @@ local mt = { __index = _M }
 local life = {}
 local life_mt = { __index = life }
 
+-- 10,000 hosts bring 50,000 peers, and nearly nothing ever happens to most: what a table has only
+-- then stands here once, as long as it is so (52 MiB a worker became 14).
+local NONE = {}
+local peer_mt = { __index = {
+    mine = 0, weight = 1, gone = false, down = false, full = false, failing = false,
+} }
+-- Where nothing is limited, all share one that lets in whoever comes.
+local OPEN = admission.new(nil, {})
+life.out, life.slow, life.full, life.admission = NONE, NONE, NONE, OPEN
+life.failing, life.counted = 0, 0
+life.panic, life.limited, life.bounded, life.placed = false, false, false, false
+
 -- Ejection of gateway/model.
 local DEFAULT_FAILURES, DEFAULT_BASE_MS, DEFAULT_MAX_MS = 3, 5000, 300000
 -- From here on nginx may have made the answer itself; lower statuses are answers of peers.
 local OWN_STATUS = 500
+-- nginx hands on what is no HTTP as an answer of HTTP/0.9, which it logs with this status.
+local NO_HTTP = 9
 -- Slow start begins with this share: a peer without any requests would never show that it is well.
 local LEAST_SHARE = 0.1
 local SHARE_SECONDS = 0.05
@@ -51,8 +65,7 @@ end
 
 -- Building from what was pushed
 
-local function ejection_of(pushed)
-    pushed = pushed or {}
+local function read_ejection(pushed)
     local statuses, alarm
     for _, s in ipairs(pushed.statuses or {}) do
         statuses = statuses or {}
@@ -66,31 +79,75 @@ local function ejection_of(pushed)
     }, alarm or OWN_STATUS
 end
 
+local DEFAULT_EJECTION = read_ejection({})
+
+local function ejection_of(pushed)
+    if not pushed then
+        return DEFAULT_EJECTION, OWN_STATUS
+    end
+    return read_ejection(pushed)
+end
+
+--- What the peer is called where upstreams share names.
+local function key_of(self, p)
+    return ejections.key(self.id, p.address)
+end
+
+--- The peers by address, with those that left and are still in flight. Made when it is needed.
+local function known_of(self)
+    local known = self.known
+    if not known then
+        known = {}
+        for _, peers in ipairs({ self.ready or NONE, self.draining or NONE }) do
+            for _, p in ipairs(peers) do
+                known[p.address] = p
+            end
+        end
+        self.known = known
+    end
+    return known
+end
+
 --- A table for a peer: the one that there was, or a new one.
 local function peer_of(self, address, fresh)
-    local p = self.known[address]
+    local known = self.known
+    local p = known[address]
     if p and not p.gone then
         return p
     end
-    p = p or {
-        address = address, marked = _M.ADMITTED .. address, mine = 0, weight = 1,
-        key = ejections.key(self.id, address),
-    }
-    p.gone, p.blocked, p.down, p.full, p.failing = false, false, false, false, false
-    p.until_when = self.registry.ejections:ejected(p.key)
+    local registry = self.registry
+    if p then
+        p.gone, p.down, p.full = false, false, false
+    else
+        p = setmetatable({ address = address, blocked = false }, peer_mt)
+        known[address] = p
+    end
+    -- No event: nobody was ever ejected.
+    local until_when = registry.cells:events() ~= 0
+        and registry.ejections:ejected(key_of(self, p)) or nil
+    if until_when then
+        p.until_when = until_when
+    end
     if self.slow_start then
         self:new_peer(p, fresh)
     end
-    self.known[address] = p
     return p
 end
 
 local function list_of(self, addresses, weights, fresh, kept)
+    if not addresses or #addresses == 0 then
+        return NONE
+    end
     local list = {}
-    for i, address in ipairs(addresses or {}) do
+    for i, address in ipairs(addresses) do
         local p = peer_of(self, address, fresh)
-        p.weight = weights and weights[i] or 1
-        p.down = false
+        local weight = weights and weights[i] or 1
+        if p.weight ~= weight then
+            p.weight = weight
+        end
+        if p.down then
+            p.down = false
+        end
         kept[address] = p
         list[i] = p
     end
@@ -99,17 +156,21 @@ end
 
 --- Let go of peers that left, as soon as nothing is in flight to them.
 local function forget(self, kept)
-    for address, p in pairs(self.known) do
+    local known, left = self.known, false
+    for address, p in pairs(known) do
         if not kept[address] then
             p.gone, p.until_when, p.share, p.slow_from = true, nil, nil, nil
             if p.failing then
                 p.failing, self.failing = false, self.failing - 1
             end
             if p.mine <= 0 then
-                self.known[address] = nil
+                known[address] = nil
+            else
+                left = true
             end
         end
     end
+    return left
 end
 
 --- Find the cell of a holder of a count, or let go of it.
@@ -128,11 +189,16 @@ end
 
 local function find_cells(self)
     local cells, a = self.registry.cells, self.admission
-    for _, p in pairs(self.known) do
-        place(cells, p, self.tracked and p.key or nil, p.mine)
+    if self.tracked or self.placed then
+        for _, p in pairs(known_of(self)) do
+            place(cells, p, self.tracked and key_of(self, p) or nil, p.mine)
+        end
+        self.placed = self.tracked
     end
-    place(cells, a, a.bounded and self.id or nil, a.running)
-    place(cells, a.line, a.places > 0 and ejections.key(self.id, "queue") or nil, a.queued)
+    if a ~= OPEN then
+        place(cells, a, a.bounded and self.id or nil, a.running)
+        place(cells, a.line, a.places > 0 and ejections.key(self.id, "queue") or nil, a.queued)
+    end
 end
 
 --- Get the life of an upstream and take over what was pushed.
@@ -144,53 +210,69 @@ function _M:life(id, decoded)
     local fresh = l == nil
     if fresh then
         l = setmetatable({
-            id = id, registry = self, known = {}, out = {}, slow = {}, full = {}, busy = false,
-            failing = 0, counted = 0, panic = false, limited = false, used = false,
-            policies = false, counts = {
-                retries = 0, refused = 0, ejections = 0, returns = 0, broken = 0, overflowed = 0,
-            },
-            budget = budget.new(self, id), admission = nil,
+            id = id, registry = self, ready = NONE, draining = NONE, tracked = false, busy = false,
+            policies = false, used = false, attentive = false, alarm = OWN_STATUS, open = 0,
+            budget = budget.new(self, id),
         }, life_mt)
-        l.admission = admission.new(l, self)
         self.lives[id] = l
     end
     l:update(decoded, fresh)
     return l
 end
 
-function life:update(decoded, fresh)
-    local limits, kept = decoded.limits or {}, {}
-    self.budget:configure(decoded.budget)
-    self.ejection, self.alarm = ejection_of(decoded.ejection)
-    self.slow_start = decoded.slowStartMs and decoded.slowStartMs / 1000
-    self.peer_limit, self.limited = limits.peer, limits.peer ~= nil
-    self.tracked = decoded.limits ~= nil or LOAD[decoded.algorithm] == true
+local function limit(self, limits)
+    if not limits and self.admission == OPEN then
+        return
+    end
+    limits = limits or NONE
+    if self.admission == OPEN then
+        self.admission = admission.new(self, self.registry)
+    end
     self.admission:configure(limits)
+    self.peer_limit, self.limited = limits.peer, limits.peer ~= nil
     self.bounded = self.admission.bounded
+end
+
+function life:update(decoded, fresh)
+    local kept = {}
+    known_of(self)
+    self.budget:configure(decoded.budget)
+    local ejection, alarm = ejection_of(decoded.ejection)
+    self.ejection, self.alarm = ejection, alarm
+    if decoded.slowStartMs or self.slow_start then
+        self.slow_start = decoded.slowStartMs and decoded.slowStartMs / 1000
+    end
+    self.tracked = decoded.limits ~= nil or LOAD[decoded.algorithm] == true
+    limit(self, decoded.limits)
     -- Once so, always so: a request that is counted may last.
     self.registry.any_counted = self.registry.any_counted or self.tracked or self.bounded
     self.ready = list_of(self, decoded.peers, decoded.weights, fresh, kept)
     self.draining = list_of(self, decoded.draining, nil, fresh, kept)
-    for _, address in ipairs(decoded.down or {}) do
+    for _, address in ipairs(decoded.down or NONE) do
         if kept[address] then
             kept[address].down = true
         end
     end
-    forget(self, kept)
+    local left = forget(self, kept)
     find_cells(self)
     self:settle()
+    if not self.tracked and not left then
+        self.known = nil
+    end
 end
 
 --- A peer that was not there begins with a small share. That it is new, and since when, one worker
 -- tells the others: each of them looks at the upstream when it first needs it.
 -- @tparam boolean fresh the whole upstream is new to this worker, which so knows nothing
 function life:new_peer(p, fresh)
-    local dict, name = self.registry.dict, "new/" .. p.key
+    local dict, name = self.registry.dict, "new/" .. key_of(self, p)
     if not fresh then
         dict:safe_add(name, self.registry.now(), self.slow_start)
     end
-    p.slow_from = dict:get(name)
-    p.share = p.slow_from and LEAST_SHARE or nil
+    local from = dict:get(name)
+    if from then
+        p.slow_from, p.share = from, LEAST_SHARE
+    end
 end
 
 -- Who may be picked
@@ -233,7 +315,10 @@ function life:settle()
     if #self.ready == 0 then
         panic, open = panic_draining, open_draining
     end
-    self.panic, self.open = panic, open
+    if self.panic ~= panic then
+        self.panic = panic
+    end
+    self.open = open
     self:list_busy()
 end
 
@@ -247,14 +332,20 @@ function life:list_busy()
             full[#full + 1] = p.full and p or nil
         end
     end
-    self.out, self.slow, self.full = out, slow, full
-    self.busy = #out + #slow + #full > 0
+    local busy = #out + #slow + #full > 0
+    if busy or self.busy then
+        self.out, self.slow, self.full = out, slow, full
+    end
+    self.busy = busy
     self:watch_ends()
 end
 
 --- Set the algorithm that wants to know how fast answers are, if it does.
 function life:observe_by(algorithm)
-    self.observer = algorithm and algorithm.observe and algorithm or nil
+    local observer = algorithm and algorithm.observe and algorithm or nil
+    if self.observer ~= observer then
+        self.observer = observer
+    end
     self:watch_ends()
 end
 
@@ -275,8 +366,8 @@ local function come_back(self, p)
     if self.slow_start then
         p.slow_from, p.share = when, LEAST_SHARE
     end
-    if registry.ejections:returned(p.key, when) then
-        self.counts.returns = self.counts.returns + 1
+    if registry.ejections:returned(key_of(self, p), when) then
+        self:note("returns")
         registry.log("peer ", p.address, " of ", self.id, " is back after its ejection")
     end
 end
@@ -352,8 +443,13 @@ end
 
 function _M:look_at_all()
     for _, l in pairs(self.lives) do
-        for _, p in pairs(l.known) do
-            p.until_when = self.ejections:ejected(p.key)
+        for _, peers in ipairs({ l.ready, l.draining }) do
+            for _, p in ipairs(peers) do
+                local until_when = self.ejections:ejected(key_of(l, p))
+                if until_when ~= p.until_when then
+                    p.until_when = until_when
+                end
+            end
         end
         l:settle()
     end
@@ -364,7 +460,7 @@ function _M:read_news()
     local complete = self.ejections:news(function(key)
         local id, address = ejections.split(key)
         local l = self.lives[id]
-        local p = l and l.known[address]
+        local p = l and known_of(l)[address]
         local until_when = p and self.ejections:ejected(key)
         if until_when and until_when ~= p.until_when then
             put_out(l, p, until_when)
@@ -411,7 +507,7 @@ function life:leave(p)
     if p.cell then
         self.registry.cells:set(p.cell, p.mine)
     end
-    if p.gone and p.mine <= 0 then
+    if p.gone and p.mine <= 0 and self.known then
         self.known[p.address] = nil
     end
 end
@@ -428,14 +524,26 @@ function life:may_retry()
     return self.budget:promise()
 end
 
+--- Count something that happened, for the metrics.
+-- @tparam string what a name of metrics.OF_UPSTREAM
+function life:note(what)
+    local counts = self.counts
+    if not counts then
+        counts = {}
+        self.counts = counts
+    end
+    counts[what] = (counts[what] or 0) + 1
+end
+
 --- Pay for a retry.
+-- @tparam boolean free it costs nothing
 -- @treturn boolean false: it must not be made
-function life:retry()
-    if self.budget:spend() then
-        self.counts.retries = self.counts.retries + 1
+function life:retry(free)
+    if free or self.budget:spend() then
+        self:note("retries")
         return true
     end
-    self.counts.refused = self.counts.refused + 1
+    self:note("refused")
     return false
 end
 
@@ -458,9 +566,9 @@ end
 local function eject(self, p)
     local registry = self.registry
     local now = registry.now()
-    local until_when, times = registry.ejections:eject(p.key, self.ejection, now)
+    local until_when, times = registry.ejections:eject(key_of(self, p), self.ejection, now)
     if times then
-        self.counts.ejections = self.counts.ejections + 1
+        self:note("ejections")
         registry.log("peer ", p.address, " of ", self.id, " failed ", self.ejection.failures,
             " times in a row: ejected for ", ceil((until_when - now) * 1000), " ms (", times,
             " of late)")
@@ -476,7 +584,7 @@ local function count_failure(self, p)
         p.failing, self.failing = true, self.failing + 1
         self:watch_ends()
     end
-    if self.registry.ejections:failure(p.key) >= self.ejection.failures then
+    if self.registry.ejections:failure(key_of(self, p)) >= self.ejection.failures then
         eject(self, p)
     end
 end
@@ -496,7 +604,15 @@ function life:mark(p, mark)
     if not self.tracked then
         return nil
     end
-    return byte(mark) == PLUS and p.marked or p.address
+    if byte(mark) ~= PLUS then
+        return p.address
+    end
+    local marked = p.marked
+    if not marked then
+        marked = _M.ADMITTED .. p.address
+        p.marked = marked
+    end
+    return marked
 end
 
 --- A try failed, and nginx asks for another peer.
@@ -507,10 +623,11 @@ end
 -- @treturn string its mark now
 function life:failed(address, status, header_time, mark)
     local admitted, counted = read_mark(mark)
-    if self.known[counted] then
-        self:leave(self.known[counted])
+    local known = known_of(self)
+    if known[counted] then
+        self:leave(known[counted])
     end
-    local p = self.known[address or ""]
+    local p = known[address or ""]
     if p and is_failure(self, status, header_time) then
         count_failure(self, p)
         if self.observer then
@@ -524,7 +641,7 @@ local function count_success(self, p)
     if p.failing then
         p.failing, self.failing = false, self.failing - 1
         self:watch_ends()
-        self.registry.ejections:success(p.key)
+        self.registry.ejections:success(key_of(self, p))
     end
 end
 
@@ -533,6 +650,7 @@ local function judge(self, p, status, get)
     local answered = tonumber(last_of(get("upstream_header_time")) or "")
     local statuses = self.ejection.statuses
     local ill = statuses and statuses[status] or not answered and status >= OWN_STATUS
+        or status == NO_HTTP
     if ill then
         count_failure(self, p)
     elseif answered then
@@ -550,14 +668,15 @@ local function finish(self, status, get)
     local mark = get("headgate_peer") or ""
     local refused = byte(mark, -1) == REFUSED
     local admitted, counted = read_mark(mark)
-    if self.known[counted] then
-        self:leave(self.known[counted])
+    local known = known_of(self)
+    if known[counted] then
+        self:leave(known[counted])
     end
     -- After the peer: who is let in must find room there.
     if admitted then
         self.admission:leave()
     end
-    local p = not refused and self.known[last_of(get("upstream_addr")) or ""]
+    local p = not refused and known[last_of(get("upstream_addr")) or ""]
     if p then
         judge(self, p, status, get)
     end
@@ -572,7 +691,7 @@ end
 -- @tparam function get reads variables of nginx
 function _M:finished(id, status, get)
     local l = self.lives[id]
-    if l and (l.attentive or status >= l.alarm) then
+    if l and (l.attentive or status >= l.alarm or status == NO_HTTP) then
         finish(l, status, get)
     end
 end
@@ -623,12 +742,7 @@ end
 
 --- Is nothing in flight?
 function life:idle()
-    for _, p in pairs(self.known) do
-        if p.mine > 0 then
-            return false
-        end
-    end
-    return self.admission.running <= 0 and self.admission.queued <= 0
+    return self.counted <= 0 and self.admission.running <= 0 and self.admission.queued <= 0
 end
 
 -- What people and metrics are told
@@ -636,7 +750,7 @@ end
 --- @treturn table of a peer, for GET /v1/peers
 function life:describe_peer(p, draining)
     local registry = self.registry
-    local times, failures = registry.ejections:history(p.key)
+    local times, failures = registry.ejections:history(key_of(self, p))
     local left = p.until_when and max(0, p.until_when - registry.now()) or 0
     return {
         address = p.address, weight = p.weight, draining = draining, down = p.down,
@@ -697,15 +811,10 @@ end
 --   queue); all of them of this worker
 function _M:counters(each)
     for id, l in pairs(self.lives) do
-        local counts, any = l.counts, false
-        for _, n in pairs(counts) do
-            any = any or n > 0
-        end
-        if any then
+        local counts = l.counts
+        if counts then
             each(id, counts)
-            for name in pairs(counts) do
-                counts[name] = 0
-            end
+            l.counts = nil
         end
     end
 end

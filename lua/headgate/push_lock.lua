@@ -8,17 +8,23 @@ local mt = { __index = _M }
 local KEY = "push"
 local SECONDS = 10
 
-function _M.new(meta)
-    return setmetatable({ meta = meta }, mt)
+--- @tparam table meta the small dict
+-- @tparam function now seconds of a clock that never jumps: keys end by the clock of the day, and
+--   one that is put back would keep the lock of a dead pusher for so long
+function _M.new(meta, now)
+    return setmetatable({ meta = meta, now = now }, mt)
 end
 
-local function value(push, part)
-    return push.pusher .. " " .. push.revision .. " " .. part
+local function value(self, push, part)
+    return push.pusher .. " " .. push.revision .. " " .. part .. " " .. self.now() + SECONDS
 end
 
 local function holder(self)
-    local pusher, revision, part = match(self.meta:get(KEY) or "", "^(%S+) (%d+) (%d+)$")
-    return pusher, tonumber(revision), tonumber(part)
+    local pusher, revision, part, ends =
+        match(self.meta:get(KEY) or "", "^(%S+) (%d+) (%d+) (%S+)$")
+    if pusher and self.now() < tonumber(ends) then
+        return pusher, tonumber(revision), tonumber(part)
+    end
 end
 
 --- Take or renew the lock for a part of a push.
@@ -30,7 +36,7 @@ end
 -- @treturn[2] string|nil who
 function _M:take(push)
     if push.part == 1 then
-        local ok, err = self.meta:safe_add(KEY, value(push, 1), SECONDS)
+        local ok, err = self.meta:safe_add(KEY, value(self, push, 1), SECONDS)
         if ok then
             return true
         end
@@ -46,7 +52,7 @@ function _M:take(push)
     if push.part > 1 and (revision ~= push.revision or part ~= push.part - 1) then
         return nil, "base", pusher
     end
-    if not self.meta:safe_set(KEY, value(push, push.part), SECONDS) then
+    if not self.meta:safe_set(KEY, value(self, push, push.part), SECONDS) then
         return nil, "memory"
     end
     return true

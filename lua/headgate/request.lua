@@ -2,6 +2,7 @@
 -- redirect), or its upstream, pool and policy are handed over in variables of nginx and it goes on
 -- into its profile.
 local ADMITTED = require("headgate.peers").ADMITTED
+local label = require("headgate.metrics").label
 local redirect = require "headgate.redirect"
 local rewrite = require "headgate.rewrite"
 local variable = require "headgate.variable"
@@ -192,7 +193,7 @@ function _M.new(o)
         local path = get("uri")
         local route, captures, err = router:match(host, path)
         if o.metrics then
-            var.headgate_route = (route or host).label
+            var.headgate_route = route and route.label or label(host.name)
         end
         if not route then
             if err then

@@ -4,6 +4,8 @@
 local metrics = require "headgate.metrics"
 
 local byte, find, sub = string.byte, string.find, string.sub
+local concat, max = table.concat, math.max
+local ipairs, pairs = ipairs, pairs
 
 local _M = {}
 local mt = { __index = _M }
@@ -12,27 +14,114 @@ local SLASH = byte("/")
 -- Names of requests are chosen by clients: what is remembered of them is bounded.
 local MAX_NAMES = 4096
 local MAX_NAME_BYTES = 253
+-- The fields of a pushed route that requests read, beside its backends and source.
+local FIELDS = {
+    "unavailable", "weights", "redirect", "rewrite", "policy", "maxBody", "profile", "pool",
+    "cookiePath", "noLog",
+}
 -- anchored, case-insensitive, compiled by the JIT of PCRE, once.
 _M.REGEX_OPTIONS = "aijo"
 
---- Turn a decoded host into the one that match reads: numbers of routes become routes.
--- The build function of state:kind("host").
-function _M.build_host(decoded)
-    local routes = decoded.routes
-    local function resolve(paths)
-        for path, n in pairs(paths or {}) do
+-- Few lists of lengths exist: hosts that have the same one share it.
+local length_lists = setmetatable({}, { __mode = "v" })
+
+local function shared_lengths(lengths)
+    if not lengths then
+        return nil
+    end
+    local name = concat(lengths, ",")
+    local list = length_lists[name]
+    if not list then
+        list = lengths
+        length_lists[name] = list
+    end
+    return list
+end
+
+--- What requests need of a route, and no more: a host of the middling kind has five.
+local function slim(name, decoded)
+    local route = { label = metrics.label(name, decoded.source) }
+    for _, field in ipairs(FIELDS) do
+        route[field] = decoded[field]
+    end
+    if not route.unavailable then
+        local backends = decoded.backends
+        if #backends == 1 then
+            route.backend = backends[1]
+        else
+            route.backends = backends
+        end
+    end
+    return route
+end
+
+local function equal(a, b)
+    if a.label ~= b.label or a.backend ~= b.backend or a.backends or b.backends then
+        return false
+    end
+    for i = 1, #FIELDS do
+        local field = FIELDS[i]
+        if a[field] ~= b[field] then
+            return false
+        end
+    end
+    return true
+end
+
+-- Only this many are looked through: a host may have thousands.
+local LOOKED_AT = 32
+
+local function find_equal(routes, route)
+    for i = #routes, max(1, #routes - LOOKED_AT + 1), -1 do
+        if equal(routes[i], route) then
+            return routes[i]
+        end
+    end
+end
+
+--- The routes by their numbers, and each of the different ones once: paths of an Ingress mostly
+-- lead to one place. (Redirects and rewrites are tables: those are never equal.)
+local function routes_of(decoded)
+    local by_number, distinct = {}, {}
+    for i, pushed in ipairs(decoded.routes) do
+        local route = slim(decoded.name, pushed)
+        local known = find_equal(distinct, route)
+        if not known then
+            distinct[#distinct + 1] = route
+        end
+        by_number[i] = known or route
+    end
+    return by_number, distinct
+end
+
+--- Turn the numbers of routes in a decoded host into routes.
+local function resolve(decoded, routes)
+    for _, paths in ipairs({ decoded.exact or {}, decoded.prefix or {} }) do
+        for path, n in pairs(paths) do
             paths[path] = routes[n] or error("a path names a route that is missing")
         end
-        return paths
     end
-    resolve(decoded.exact)
-    resolve(decoded.prefix)
     for _, r in ipairs(decoded.regex or {}) do
         r[2] = routes[r[2]] or error("a regex names a route that is missing")
     end
-    decoded.label = metrics.label(decoded.name)
-    for _, route in ipairs(routes) do
-        route.label = metrics.label(decoded.name, route.source)
+end
+
+--- Make the host that match reads from a decoded one.
+-- The build function of state:kind("host").
+function _M.build_host(decoded)
+    local by_number, distinct = routes_of(decoded)
+    resolve(decoded, by_number)
+    return {
+        name = decoded.name, exact = decoded.exact, prefix = decoded.prefix,
+        lengths = shared_lengths(decoded.lengths), regex = decoded.regex, routes = distinct,
+    }
+end
+
+--- Make a host whose routes are told apart and hold all that was pushed, for whom an answer is to
+-- be explained. The build function of state:kind("host") likewise.
+function _M.build_whole_host(decoded)
+    resolve(decoded, decoded.routes)
+    for _, route in ipairs(decoded.routes) do
         if not route.unavailable then
             route.backend = #route.backends == 1 and route.backends[1] or nil
         end

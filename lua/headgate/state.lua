@@ -130,6 +130,18 @@ function collection:held(name, revision)
     end
 end
 
+--- Read an object anew, without keeping it.
+-- @tparam string name
+-- @treturn[1] table as it was pushed
+-- @treturn[2] nil when there is none that can be decoded
+function collection:read(name)
+    local dict, pointer = self.state.dict, self.prefix .. name
+    local hash = dict:get(pointer)
+    local body = hash and read_body(dict, pointer, hash)
+    local decoded = body and self.state.decode(body)
+    return type(decoded) == "table" and decoded or nil
+end
+
 --- Let go of objects that are no longer pushed. Changed ones stay until they are used: they hand
 -- their balancing state on. Runs in a timer; does nothing when the revision did not change.
 function _M:sweep()

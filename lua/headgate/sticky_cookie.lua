@@ -13,7 +13,7 @@ local MAX_AGENT_BYTES = 512
 
 --- @tparam table cookie as pushed: name, path, domain, expires, maxAge (seconds), sameSite,
 --   conditionalNone, secure
--- @tparam table o get: of variable.reader(); ngx: with var, time and cookie_time
+-- @tparam table o get: of variable.reader(); ngx: with var, time and http_time
 -- @treturn table with read(), send(value)
 function _M.new(cookie, o)
     local name = cookie.name or NAME
@@ -81,7 +81,7 @@ function _M:send(value)
         t[n + 1], t[n + 2], n = name, attribute, n + 2
     end
     if cookie.expires then
-        add("; Expires=", ngx.cookie_time(ngx.time() + cookie.expires))
+        add("; Expires=", ngx.http_time(ngx.time() + cookie.expires))
     end
     if cookie.maxAge then
         add("; Max-Age=", cookie.maxAge)

@@ -49,7 +49,9 @@ local view = state.new({
     yield = pause,
 })
 local settings = view:kind("setting", function(decoded) return decoded end)
-local own_cells = assert(cells.open({ dict = shared_peers, now = steady, random = math.random }))
+local own_cells = assert(cells.open({
+    dict = shared_peers, home = meta, now = steady, random = math.random,
+}))
 local own_peers = peers.new({
     dict = shared_peers, cells = own_cells, now = steady, random = math.random,
     semaphore = semaphore, log = function(...) ngx.log(ngx.NOTICE, ...) end,
@@ -67,7 +69,11 @@ end
 
 local _M = { report = own_report, state = view }
 
-local own_router = router.new({ hosts = hosts, re_find = ngx.re.find, re_match = ngx.re.match })
+local function new_router(found_in)
+    return router.new({ hosts = found_in, re_find = ngx.re.find, re_match = ngx.re.match })
+end
+
+local own_router = new_router(hosts)
 
 local get = variable.reader(ngx.var)
 
@@ -107,7 +113,7 @@ end
 _M.route = new_route(own_router, upstreams, own_peers, config.metrics and own_metrics or nil)
 
 local watched = explain.watch({
-    router = own_router, upstreams = upstreams,
+    router = new_router(view:kind("host", router.build_whole_host)), upstreams = upstreams,
     tell = function(seen) ngx.var.headgate_explain = cjson.encode(seen) end,
 })
 _M.explain = explain.phase({
@@ -138,7 +144,7 @@ _M.choose_certificate = certificate.new({
 
 _M.control = control.new({
     ngx = ngx, dict = dict, meta = meta, config = config, encode = cjson.encode,
-    decode = cjson.decode, state = view, upstreams = upstreams, peers = own_peers,
+    decode = cjson.decode, now = steady, state = view, upstreams = upstreams, peers = own_peers,
     master_pid = process.get_master_pid, nginx_version = nginx_version(),
     retired = function() return ngx.worker.exiting() or era.over(meta, config.load) end,
     siblings = function() return siblings.new(io.open) end,

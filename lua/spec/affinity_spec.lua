@@ -11,7 +11,7 @@ local function gateway(decoded)
     local g = { var = {}, now = 1000, turn = 0, dict = nil, known = {} }
     local ngx = {
         var = g.var, time = function() return g.now end,
-        cookie_time = function(t) return "<" .. t .. ">" end,
+        http_time = function(t) return "<" .. t .. ">" end,
         hmac_sha1 = function(key, text)
             local h = ("%08x"):format(fixture.crc32(key .. text))
             return h .. h .. h:sub(1, 4)

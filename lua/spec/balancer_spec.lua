@@ -26,7 +26,7 @@ describe("balancer", function()
     local function run(upstream, o)
         local calls = {}
         local api = {
-            get_last_failure = function() return o.failed, 502 end,
+            get_last_failure = function() return o.failed, o.status or 502 end,
             set_current_peer = function(p)
                 calls.peer = p
                 return not o.refused, "refused"
@@ -36,6 +36,7 @@ describe("balancer", function()
         }
         calls.var = {
             headgate_upstream = "u", headgate_policy = o.policy or "", upstream_addr = o.addr,
+            upstream_bytes_sent = o.sent,
             upstream_header_time = o.header_time or "- : ", headgate_peer = o.mark or "",
             upstream_response_time = o.times or "0.001 : -",
         }
@@ -137,6 +138,29 @@ describe("balancer", function()
         assert.same({ "a:1", 0 }, essence(run(two, {})))
         proxy.clock.at = proxy.clock.at + 1
         assert.same({ "b:1", 1 }, essence(run(two, {})))
+    end)
+
+    it("counts no try that was refused, and tries every peer", function()
+        local peers_of = { peers = { "a:1", "b:1", "c:1", "d:1", "e:1" },
+            budget = { percent = 1, min = 0 } }
+        local five = build(peers_of, "u")
+        local function refused(addr, sent, status)
+            return { failed = "failed", status = status or 502, addr = addr .. " : ",
+                sent = sent .. " : ", policy = "1,1,1,2,0" }
+        end
+        assert.same({ "b:1", 1 }, essence(run(five, refused("a:1", "0"))))
+        assert.same({ "c:1", 1 }, essence(run(five, refused("a:1, b:1", "0, 0"))))
+        assert.same({ "d:1", 1 }, essence(run(five, refused("a:1, b:1, c:1", "0, 0, 0"))))
+        -- The last one of all.
+        assert.same({ "e:1", 0 },
+            essence(run(five, refused("a:1, b:1, c:1, d:1", "0, 0, 0, 0"))))
+        assert.equal(4, five.life.counts.retries)
+        -- What was sent counts, and so does a time-out; the budget has none.
+        assert.equal(BUSY, run(five, refused("a:1", "120")).exit)
+        assert.equal(BUSY, run(five, refused("a:1", "0", 504)).exit)
+        assert.same({ 2, true }, { balancer.unsent("0, 120, 0 : ") })
+        assert.same({ 1, false }, { balancer.unsent("0, 120 : ") })
+        assert.same({ 0, false }, { balancer.unsent(nil) })
     end)
 
     it("makes no more tries when the time is over", function()

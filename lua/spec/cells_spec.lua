@@ -6,16 +6,16 @@ local peers_fixture = require "peers_fixture"
 local function always() return true end
 
 describe("cells", function()
-    local clock, dict
+    local clock, dict, home
 
     before_each(function()
         clock = peers_fixture.clock()
-        dict = peers_fixture.dict(clock)
+        dict, home = peers_fixture.dict(clock), peers_fixture.dict(clock)
     end)
 
     local function open()
         return assert(cells.open({
-            dict = dict, now = clock.now, random = function() return 1 end,
+            dict = dict, home = home, now = clock.now, random = function() return 1 end,
         }))
     end
 

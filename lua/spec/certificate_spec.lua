@@ -7,7 +7,8 @@ describe("certificate", function()
     local sni, pems, settings, report, parses, served, cache, fail
 
     local function get_from(t)
-        return { get = function(_, name) return t()[name] end }
+        local function get(_, name) return t()[name] end
+        return { get = get, read = get }
     end
 
     --- Run the phase for a name; gives the certificate that the client would see.

@@ -44,7 +44,7 @@ describe("push lock", function()
     end
 
     it("lets one pusher in, part by part", function()
-        local lock = push_lock.new(fixture.dict())
+        local lock = push_lock.new(fixture.dict(), function() return 1 end)
         assert.is_true(lock:take(push("a", 5, 1)))
         assert.same({ nil, "busy", "a" }, { lock:take(push("b", 5, 1)) })
         assert.is_true(lock:take(push("a", 5, 2)))
@@ -55,8 +55,20 @@ describe("push lock", function()
         assert.is_true(lock:take(push("b", 5, 1)))
     end)
 
+    it("is not kept for a dead pusher by a clock that was put back", function()
+        local at, dict = 1, fixture.dict() -- whose keys never end
+        local lock = push_lock.new(dict, function() return at end)
+        assert.is_true(lock:take(push("a", 5, 1)))
+        at = 10.9
+        assert.same({ nil, "busy", "a" }, { lock:take(push("b", 5, 1)) })
+        at = 11
+        assert.same({ nil, "base" }, { lock:take(push("a", 5, 2)) })
+        assert.is_true(lock:take(push("b", 5, 1)))
+        assert.is_true(lock:take(push("b", 5, 2)))
+    end)
+
     it("does not take a later part without the first", function()
-        local lock = push_lock.new(fixture.dict())
+        local lock = push_lock.new(fixture.dict(), function() return 1 end)
         assert.same({ nil, "base" }, { lock:take(push("a", 5, 2)) })
     end)
 end)

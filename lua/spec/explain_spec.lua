@@ -22,7 +22,7 @@ local function watch(host, upstreams)
     return watched, function() return told[#told] end
 end
 
-local HOST = router.build_host({
+local HOST = router.build_whole_host({
     name = "h", exact = { ["/e"] = 1 }, prefix = { [""] = 2 }, lengths = { 0 },
     routes = {
         { backends = { "u" }, source = { "Ingress", "n", "i", "s", "80" }, redirect = {},

@@ -61,6 +61,18 @@ describe("metrics", function()
 
     local LABELS = 'host="a.test",ingress="shop/web",service="cart",port="80"'
 
+    it("never go backwards, whatever the clock of the day does", function()
+        request(one, metrics.label("a.test", SOURCE), { seconds = -7200 })
+        one:flush(function() end)
+        local sum, count = nil, nil
+        for name, value in pairs(told()) do
+            sum = name:find("^headgate_proxy_request_duration_seconds_sum") and value or sum
+            count = name:find("^headgate_proxy_request_duration_seconds_count") and value or count
+        end
+        assert.equal(0, sum)
+        assert.equal(1, count)
+    end)
+
     it("counts by route, method and status", function()
         local label = metrics.label("a.test", SOURCE)
         request(one, label)

@@ -41,6 +41,9 @@ function _M.dict(clock)
     end
     function d.incr(_, key, by, init, seconds)
         local value = d:get(key)
+        if value == nil and not init then
+            return nil, "not found"
+        end
         if value == nil then
             if d.full then
                 return nil, "no memory"
@@ -72,7 +75,9 @@ end
 --- A proxy, whose workers share a clock and a dict.
 function _M.proxy()
     local clock = _M.clock()
-    return { clock = clock, dict = _M.dict(clock), logged = {}, workers = 0 }
+    return {
+        clock = clock, dict = _M.dict(clock), home = _M.dict(clock), logged = {}, workers = 0,
+    }
 end
 
 --- A semaphore whose wait runs on_wait and then lets the time pass.
@@ -104,7 +109,8 @@ function _M.worker(proxy, o)
     proxy.workers = proxy.workers + 1
     local pid = o.pid or 100 + proxy.workers
     local own_cells = assert(cells.open({
-        dict = proxy.dict, now = proxy.clock.now, random = function() return 1 end,
+        dict = proxy.dict, home = proxy.home, now = proxy.clock.now,
+        random = function() return 1 end,
     }))
     own_cells:claim(pid, o.alive or function() return true end)
     local worker = peers.new({

@@ -45,7 +45,7 @@ local function host(paths)
         end
         table.sort(decoded.lengths, function(a, b) return a > b end)
     end
-    return router.build_host(decoded)
+    return router.build_whole_host(decoded)
 end
 
 describe("router", function()
@@ -147,6 +147,37 @@ describe("router", function()
         local route, _, err = r:match(host({ n = 2, regex = { { "error", 1 }, { "^/", 2 } } }), "/")
         assert.is_nil(route)
         assert.equal("match limit", err)
+    end)
+
+    it("keeps equal routes once, and nothing that requests do not read", function()
+        local source = { "Ingress", "n", "i", "s", "80" }
+        local function route(o)
+            o.backends, o.source = o.backends or { "u" }, o.source or source
+            return o
+        end
+        local h = router.build_host({
+            name = "h", lengths = { 3, 2, 0 },
+            prefix = { [""] = 1, ["/b"] = 2, ["/cc"] = 3 }, exact = { ["/d"] = 4, ["/e"] = 5 },
+            regex = { { "/x", 6 }, { "/y", 7 } },
+            routes = {
+                route({}), route({}), route({ policy = "1,2,3,4,0" }),
+                route({ backends = { "v" } }),
+                route({ source = { "Ingress", "n", "other", "s", "80" } }),
+                route({ redirect = { status = 308 } }), route({ backends = { "u", "v" } }),
+            },
+        })
+        assert.equal(6, #h.routes)
+        assert.equal(h.prefix[""], h.prefix["/b"])
+        assert.same({ label = "h\nn/i\ns\n80", backend = "u" }, h.prefix[""])
+        assert.equal("1,2,3,4,0", h.prefix["/cc"].policy)
+        assert.equal("v", h.exact["/d"].backend)
+        assert.equal("h\nn/other\ns\n80", h.exact["/e"].label)
+        assert.same({ status = 308 }, h.regex[1][2].redirect)
+        assert.same({ "u", "v" }, h.regex[2][2].backends)
+        local other = router.build_host({
+            name = "g", lengths = { 3, 2, 0 }, prefix = { [""] = 1 }, routes = { route({}) },
+        })
+        assert.equal(h.lengths, other.lengths)
     end)
 
     it("refuses a host whose table names a route that is missing", function()

@@ -5,7 +5,7 @@ local sticky_cookie = require "headgate.sticky_cookie"
 local function new(cookie, var)
     local ngx = {
         var = var, time = function() return 1000 end,
-        cookie_time = function(t) return "<" .. t .. ">" end,
+        http_time = function(t) return "<" .. t .. ">" end,
     }
     return sticky_cookie.new(cookie, { ngx = ngx, get = function(name) return var[name] end })
 end

@@ -26,3 +26,13 @@ func AskApplied(ctx context.Context, runtimeDir, pointer string) ([]byte, error)
 	}
 	return body, nil
 }
+
+// AskState gets the objects that the daemon wanted last, as luastate.Redacted writes them. Errors as those of AskApplied.
+func AskState(ctx context.Context, runtimeDir string) ([]byte, error) {
+	return ask(ctx, runtimeDir, http.MethodGet, "/v1/applied?state")
+}
+
+// AskGoroutines gets what the daemon's goroutines do, as text. Errors as those of AskApplied.
+func AskGoroutines(ctx context.Context, runtimeDir string) ([]byte, error) {
+	return ask(ctx, runtimeDir, http.MethodGet, "/debug/pprof/goroutine?debug=2")
+}

@@ -250,6 +250,39 @@ func TestEqualChecksOfAPeerAreOne(t *testing.T) {
 	})
 }
 
+// TestVariantsOfAServiceShareProbes: an Ingress that wants its Service balanced in another way makes an upstream of its own of the
+// same peers. Each is asked once as long as the check is the same, and the verdict counts for both.
+func TestVariantsOfAServiceShareProbes(t *testing.T) {
+	inBubble(t, Config{}, func(c *Checker, s *peersInPlay) {
+		const address = "10.0.0.1:80"
+		usual, variant := check("n/s/80", tcp(), address), check("n/s/80#0a1b2c3d", tcp(), address)
+		s.set(address, errIll)
+		c.Want([]build.Check{usual, variant})
+		after(10 * time.Minute)
+		requireDowns(t, c, "n/s/80 "+address+", n/s/80#0a1b2c3d "+address)
+		// 60 checks of one probe, a few more or less for their jitter.
+		if n := len(s.times(address)); n < 55 || n > 66 {
+			t.Errorf("asked %d times in 10 min, want about 60", n)
+		}
+		if got := c.Stats(); got.Down != 1 {
+			t.Errorf("%d peers down, want 1", got.Down)
+		}
+		// One goes, and the other keeps what is known.
+		c.Want([]build.Check{variant})
+		after(time.Second)
+		requireDowns(t, c, "n/s/80#0a1b2c3d "+address)
+		// Another check is another question.
+		other := tcp()
+		other.Interval = 5 * time.Second
+		before := len(s.times(address))
+		c.Want([]build.Check{check("n/s/80", other, address), variant})
+		after(10 * time.Minute)
+		if n := len(s.times(address)) - before; n < 165 || n > 195 {
+			t.Errorf("asked %d times in 10 min, want about 180", n)
+		}
+	})
+}
+
 // TestEvenSpread: the checks of many peers that came at once fall evenly over the interval, each peer at its own pace.
 func TestEvenSpread(t *testing.T) {
 	const peers, minutes = 1000, 5

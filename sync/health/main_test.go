@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 
 // serveForever answers every request on address with 200, and prints where it listens.
 func serveForever(address string) {
-	l, err := net.Listen("tcp4", address) //nolint:noctx // it ends with the process
+	l, err := net.Listen("tcp4", address)
 	if err != nil {
 		panic(err)
 	}

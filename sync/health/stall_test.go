@@ -34,7 +34,7 @@ func checkForever(address string) {
 	go func() { panic(c.Run(context.Background())) }()
 	c.Want(impatient(address))
 	for range c.Changed() {
-		fmt.Println("down:", downs(c)) //nolint:forbidigo // to the parent
+		fmt.Println("down:", downs(c)) // to the parent
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -171,7 +171,7 @@ func TestHTTPS(t *testing.T) {
 		name, host = r.TLS.ServerName, r.Host
 		w.WriteHeader(status)
 	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.StartTLS() // with a certificate that nobody would trust
 	defer server.Close()
 	address := netip.MustParseAddrPort(server.Listener.Addr().String())

@@ -381,3 +381,24 @@ func TestLeadership(t *testing.T) {
 		t.Error("a lost term is lost")
 	}
 }
+
+func TestOtherAddressesArePublished(t *testing.T) {
+	w, tries := newWriter(t, "192.0.2.10"), newTries()
+	ours := networkingv1.IngressLoadBalancerIngress{IP: "192.0.2.10"}
+	d := of([]string{"a"}, ingress("a", "1", "5", ours))
+	if got := wishes(w, tries, d); len(got) != 0 {
+		t.Fatalf("got %q", got)
+	}
+	if err := w.Publish(Publishing{Addresses: []string{"192.0.2.11"}, ClearOnStop: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := wishes(w, tries, d); !slices.Equal(got, []string{"publish 1"}) {
+		t.Errorf("got %q", got)
+	}
+	if err := w.Publish(Publishing{Addresses: []string{"no address"}}); err == nil {
+		t.Error("no error")
+	}
+	if addresses, clearThem := w.published(); len(addresses) != 1 || addresses[0].IP != "192.0.2.11" || !clearThem {
+		t.Errorf("a refused change is in force: %v, %v", addresses, clearThem)
+	}
+}

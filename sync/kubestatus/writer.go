@@ -64,9 +64,9 @@ type Desired struct {
 
 // Writer writes status and Events. Its methods may be called from any goroutine.
 type Writer struct {
-	config Config // but for what Publish changes
-	log    *slog.Logger
-	wake   chan struct{} // capacity 1: a signal, not a queue
+	config   Config // but for what Publish changes
+	log      *slog.Logger
+	wake     chan struct{} // capacity 1: a signal, not a queue
 	latest   atomic.Pointer[Desired]
 	leader   leadership
 	statuses flowcontrol.RateLimiter

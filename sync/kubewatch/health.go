@@ -189,7 +189,8 @@ func (o *observer) RoundTrip(request *http.Request) (*http.Response, error) {
 	case err == nil:
 		o.health.answered(request, response.StatusCode)
 		if response.Body != nil {
-			response.Body = &observedBody{response.Body, o.health}
+			ended := func() bool { return request.Context().Err() != nil }
+			response.Body = &observedBody{response.Body, o.health, ended}
 		}
 	case request.Context().Err() == nil:
 		o.health.mark("a request to the API server failed")
@@ -205,11 +206,12 @@ func (o *observer) WrappedRoundTripper() http.RoundTripper { return o.next }
 type observedBody struct {
 	io.ReadCloser
 	health *health
+	ended  func() bool // by ourselves
 }
 
 func (b *observedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) && !b.ended() {
 		b.health.mark("a watch broke off")
 		b.health.look()
 	}
@@ -245,7 +247,7 @@ func (h *health) answered(request *http.Request, status int) {
 	if !ok {
 		return
 	}
-	if status < 300 && h.settled.Load() && (r.verb == "list" || request.URL.Query().Get("sendInitialEvents") == "true") {
+	if status < 300 && h.settled.Load() && anew(request, r) {
 		h.mark("the " + r.resource + " were listed anew")
 	}
 	switch {
@@ -255,6 +257,15 @@ func (h *health) answered(request *http.Request, status int) {
 	case status < 300:
 		h.allow(r)
 	}
+}
+
+// anew tells whether a request reads everything there is of a list. What is asked for by its name may be wanted for the first time.
+func anew(request *http.Request, r read) bool {
+	query := request.URL.Query()
+	if strings.Contains(query.Get("fieldSelector"), "metadata.name=") {
+		return false
+	}
+	return r.verb == "list" || query.Get("sendInitialEvents") == "true"
 }
 
 // troubling tells which answers make what comes after them doubtful: the API server is not itself, does not know us, or

@@ -22,6 +22,9 @@ const (
 	serviceKind = "Service"
 	sliceKind   = "EndpointSlice"
 	secretKind  = "Secret"
+	// namedKind are Secrets that are read by their names: beside the others, so that what one watch tells of a name says nothing
+	// about what the other knows of it.
+	namedKind = "Secret by name"
 )
 
 // identity names an object over all kinds.
@@ -69,6 +72,24 @@ func (m *memo) transform(in any) (any, error) {
 		return m.hold(sliceKind, &o.ObjectMeta, func(h *held) any { return fromSlice(h, o) }), nil
 	}
 	return in, nil
+}
+
+// transformNamed is a cache.TransformFunc for Secrets that are read by their names.
+func (m *memo) transformNamed(in any) (any, error) {
+	o, ok := in.(*corev1.Secret)
+	if !ok {
+		return in, nil
+	}
+	return m.hold(namedKind, &o.ObjectMeta, func(*held) any {
+		out := snapshot.FromSecret(o)
+		out.Data = snapshot.SecretData{}
+		for _, key := range peerKeys() {
+			if text, there := o.Data[key]; there {
+				out.Data[key] = text
+			}
+		}
+		return out
+	}), nil
 }
 
 // fromSlice tells of slices without addresses.

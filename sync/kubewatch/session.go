@@ -35,6 +35,7 @@ type session struct {
 	tables *tables
 	health *health
 	peers  *peers
+	named  *named
 
 	factories []informers.SharedInformerFactory
 	lists     []list
@@ -87,6 +88,10 @@ func newSession(config Config, cluster *rest.Config, memo *memo, log *slog.Logge
 	if s.client, err = kubernetes.NewForConfigAndClient(cluster, s.http); err != nil {
 		return nil, fmt.Errorf("building a client from the kubeconfig %s: %w", config.Kubeconfig, err)
 	}
+	s.named = &named{
+		client: s.client, log: s.log, tables: s.tables, memo: memo, changed: changed, failed: s.watchFailed,
+		watches: map[snapshot.Key]*namedWatch{},
+	}
 	if err := s.addInformers(config, memo, changed); err != nil {
 		return nil, err
 	}
@@ -132,7 +137,7 @@ func (s *session) addInformers(config Config, memo *memo, changed func()) error 
 			watch(ingressKind, namespace, f.Networking().V1().Ingresses().Informer(), version(networking.Ingresses(namespace).List, "")),
 			watch(serviceKind, namespace, f.Core().V1().Services().Informer(), version(core.Services(namespace).List, "")),
 			watch(sliceKind, namespace, f.Discovery().V1().EndpointSlices().Informer(), version(discovery.EndpointSlices(namespace).List, "")),
-			// Other Secrets, such as helm's releases, stay out of memory.
+			// Other Secrets, such as helm's releases, stay out of memory, unless they are named (see Source.Want).
 			watchSecrets(namespace, namespace, fields.OneTermEqualSelector("type", string(corev1.SecretTypeTLS))))
 	}
 	for _, key := range otherSecrets(config) {
@@ -188,6 +193,7 @@ func (s *session) stop() {
 	for _, f := range s.factories {
 		f.Shutdown()
 	}
+	s.named.stop()
 	s.running.Wait()
 	utilnet.CloseIdleConnectionsFor(s.http.Transport)
 }
@@ -210,6 +216,7 @@ func (s *session) awaitSync(ctx context.Context) {
 			}
 		}
 	}
+	s.named.begin(ctx)
 	s.health.settled.Store(true)
 	close(s.synced)
 }

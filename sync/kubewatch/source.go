@@ -54,9 +54,10 @@ type Source struct {
 
 	mu        sync.Mutex // guards what follows
 	candidate *session
-	renewing  bool   // candidate goes the same way as the session in use, anew
-	sure      bool   // candidate was asked for by Relist: nothing is wrong
-	trouble   string // why the kubeconfig cannot be used, "" if it can
+	renewing  bool           // candidate goes the same way as the session in use, anew
+	sure      bool           // candidate was asked for by Relist: nothing is wrong
+	wanted    []snapshot.Key // by Want
+	trouble   string         // why the kubeconfig cannot be used, "" if it can
 	since     time.Time
 }
 
@@ -246,6 +247,7 @@ func (s *Source) adopt(ctx context.Context, credentials *fileWatch, used fingerp
 	old := s.candidate
 	s.candidate, s.renewing = fresh, loaded.print == s.print
 	s.sure = s.sure && s.renewing
+	fresh.named.want(s.wanted) //nolint:contextcheck // its watches live as long as its session
 	s.mu.Unlock()
 	s.print = loaded.print
 	if old != nil {

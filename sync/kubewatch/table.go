@@ -18,6 +18,7 @@ type tables struct {
 	services  table[snapshot.Service]
 	slices    table[snapshot.EndpointSlice]
 	secrets   table[snapshot.Secret]
+	named     table[snapshot.Secret] // read by their names
 	faults    map[identity]snapshot.Fault
 	latest    *snapshot.Snapshot // nil when something changed since
 }
@@ -29,6 +30,7 @@ func newTables() *tables {
 		services:  newTable(func(o *snapshot.Service) snapshot.Key { return o.Key }),
 		slices:    newTable(func(o *snapshot.EndpointSlice) snapshot.Key { return o.Key }),
 		secrets:   newTable(func(o *snapshot.Secret) snapshot.Key { return o.Key }),
+		named:     newTable(func(o *snapshot.Secret) snapshot.Key { return o.Key }),
 		faults:    map[identity]snapshot.Fault{},
 	}
 }
@@ -53,7 +55,11 @@ func (t *tables) put(h *held) {
 	case *snapshot.EndpointSlice:
 		t.slices.put(v)
 	case *snapshot.Secret:
-		t.secrets.put(v)
+		if h.id.kind == namedKind {
+			t.named.put(v)
+		} else {
+			t.secrets.put(v)
+		}
 	case nil:
 		t.drop(h.id)
 	}
@@ -80,6 +86,8 @@ func (t *tables) drop(id identity) {
 		t.slices.remove(id.key)
 	case secretKind:
 		t.secrets.remove(id.key)
+	case namedKind:
+		t.named.remove(id.key)
 	}
 }
 
@@ -100,6 +108,8 @@ func (t *tables) has(id identity) bool {
 		return t.slices.items[id.key] != nil
 	case secretKind:
 		return t.secrets.items[id.key] != nil
+	case namedKind:
+		return t.named.items[id.key] != nil
 	}
 	return false
 }
@@ -107,7 +117,7 @@ func (t *tables) has(id identity) bool {
 func (t *tables) size() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.ingresses.items) + len(t.classes.items) + len(t.services.items) + len(t.slices.items) + len(t.secrets.items)
+	return len(t.ingresses.items) + len(t.classes.items) + len(t.services.items) + len(t.slices.items) + len(t.secrets.items) + len(t.named.items)
 }
 
 func (t *tables) snapshot() *snapshot.Snapshot {
@@ -121,10 +131,28 @@ func (t *tables) snapshot() *snapshot.Snapshot {
 		IngressClasses: t.classes.sorted(),
 		Services:       t.services.sorted(),
 		EndpointSlices: t.slices.sorted(),
-		Secrets:        t.secrets.sorted(),
+		Secrets:        together(t.secrets.sorted(), t.named.sorted()),
 		Faults:         slices.SortedFunc(maps.Values(t.faults), compareFaults),
 	}
 	return t.latest
+}
+
+// together merges the two lists of Secrets. Where both know one of a name it was made anew with the other type, and one of the
+// two watches has not heard of that: the usual type counts until it has.
+func together(usual, named []*snapshot.Secret) []*snapshot.Secret {
+	if len(named) == 0 {
+		return usual
+	}
+	all := make([]*snapshot.Secret, 0, len(usual)+len(named))
+	for _, o := range named {
+		at, there := slices.BinarySearchFunc(usual, o.Key, func(u *snapshot.Secret, key snapshot.Key) int { return u.Compare(key) })
+		all = append(all, usual[:at]...)
+		usual = usual[at:]
+		if !there {
+			all = append(all, o)
+		}
+	}
+	return append(all, usual...)
 }
 
 func compareFaults(a, b snapshot.Fault) int {

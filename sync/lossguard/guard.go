@@ -150,7 +150,10 @@ func (g *Guard) pass(now time.Time) (*snapshot.Snapshot, bool) {
 	signs := g.config.Signs()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.age(now, complete && signs.Healthy)
+	if complete && signs.Healthy {
+		g.renewed(now)
+	}
+	g.age(now)
 	if !complete {
 		return nil, false
 	}
@@ -177,11 +180,11 @@ func (g *Guard) tell(now time.Time, before, after Report) {
 	}
 }
 
-// age notes whether the source is known to be current, and tells when it has not been for too long.
-func (g *Guard) age(now time.Time, current bool) {
-	if current {
-		g.current, g.seen = now, true
-	}
+// renewed notes that the source is known to be current.
+func (g *Guard) renewed(now time.Time) { g.current, g.seen = now, true }
+
+// age tells when the source has not been known to be current for too long.
+func (g *Guard) age(now time.Time) {
 	if g.config.MaxAge <= 0 {
 		return
 	}

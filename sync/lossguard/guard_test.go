@@ -275,3 +275,26 @@ func TestNothingIsCompleteBeforeTheSourceIs(t *testing.T) {
 		}
 	})
 }
+
+// TestGuardTakesOtherLimits: a loss that was believed is held by stricter limits, and what is held goes when it may be held no
+// longer.
+func TestGuardTakesOtherLimits(t *testing.T) {
+	inBubble(t, Config{Limits: Limits{Minimum: 1000}}, func(g *Guard, s *fakeSource, c *cluster) {
+		before := routes(t, g)
+		c.remove(0, 10)
+		s.edit(func() { s.snap, s.signs.Healthy = c.snapshot(), false })
+		if got := routes(t, g); got != before-10 {
+			t.Fatalf("%d routes of %d: a loss below the minimum", got, before)
+		}
+		told(g)
+		g.SetLimits(Limits{Minimum: 5, Share: 1, Hold: time.Minute}, time.Hour)
+		if !told(g) || g.Condition().MaxAge != time.Hour {
+			t.Errorf("nobody is told, or %+v", g.Condition())
+		}
+		c.remove(10, 20)
+		s.edit(func() { s.snap = c.snapshot() })
+		if got := routes(t, g); got <= before-20 {
+			t.Errorf("%d routes of %d: the loss is believed", got, before)
+		}
+	})
+}

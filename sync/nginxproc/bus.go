@@ -41,8 +41,9 @@ func ReloadUnit(ctx context.Context, unit string) error {
 	}
 }
 
-// Restarting tells whether systemd is stopping a unit in order to start it again.
-func Restarting(ctx context.Context, unit string) (bool, error) {
+// Stopping tells whether systemd is stopping a unit for good: somebody wants it so, or the host is going down. It is not
+// when the unit is restarted, or when its process has died.
+func Stopping(ctx context.Context, unit string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	bus, err := dbus.NewSystemConnectionContext(ctx)
@@ -55,8 +56,8 @@ func Restarting(ctx context.Context, unit string) (bool, error) {
 		return false, fmt.Errorf("ask systemd about %s: %w", unit, err)
 	}
 	for _, j := range jobs {
-		if j.Unit == unit && j.JobType == "restart" {
-			return true, nil
+		if j.Unit == unit {
+			return j.JobType == "stop", nil
 		}
 	}
 	return false, nil

@@ -46,7 +46,7 @@ const (
 	confMode    = 0o640
 )
 
-func (p *Proxy) candidate() string { return p.cfg.Conf + ".new" }
+func (p *Proxy) candidate() string { return p.cfg.Candidate }
 func (p *Proxy) lastGood() string  { return p.cfg.Conf + ".last" }
 
 // Test has nginx check a configuration without loading it. The error is a *ConfError when nginx does

@@ -51,8 +51,10 @@ type Config struct {
 	Binary string
 	// Prefix is nginx's -p, a folder that exists.
 	Prefix string
-	// Conf is the configuration file. Conf+".new" and Conf+".last" lie beside it.
+	// Conf is the configuration file. Conf+".last" lies beside it.
 	Conf string
+	// Candidate is where a configuration lies while nginx checks it; "" is Conf+".new". No two processes share one.
+	Candidate string
 	// FilesDir is the folder of Conf.Files, which belongs to the Proxy alone; "" when no configuration has any.
 	FilesDir string
 	// Sockets are the unix sockets that the configuration makes, the control socket first.
@@ -112,6 +114,9 @@ type Proxy struct {
 
 // New makes a Proxy; it starts nothing.
 func New(cfg Config) *Proxy {
+	if cfg.Candidate == "" {
+		cfg.Candidate = cfg.Conf + ".new"
+	}
 	if cfg.ReloadTimeout <= 0 {
 		cfg.ReloadTimeout = 10 * time.Second
 	}

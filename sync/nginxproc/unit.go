@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,7 @@ import (
 	"headgate/sync/luapush"
 )
 
-// What follows is for the commands of a unit of systemd that runs nginx (docs/design/0005): each is a short-lived
+// What follows is for the commands of a unit of systemd that runs nginx (docs/design/0006): each is a short-lived
 // process of nginx's user, or of root, and nginx detaches itself ("daemon on"). They need Config.PIDFile.
 
 // Install writes c as the configuration, once nginx has checked it, and reloads nothing. The error is a
@@ -77,11 +78,12 @@ func (p *Proxy) Launch(ctx context.Context) error {
 	if err := removeIfThere(p.cfg.PIDFile); err != nil {
 		return err
 	}
-	if err := p.detach(ctx, &inherited); err != nil {
-		return err
+	child, err := p.detach(ctx, &inherited)
+	if err != nil {
+		return failed("start", &tails{}, err)
 	}
 	inherited.close() // or connections would wait here for nobody, should all workers end
-	m, err := p.launched(ctx)
+	m, err := p.launched(ctx, child)
 	if err != nil {
 		return failed("start", &tails{}, err)
 	}
@@ -105,31 +107,46 @@ func among(list []process, one process) bool {
 	return false
 }
 
-// detach runs nginx until it has gone into the background. What it says goes where our own standard error goes.
-func (p *Proxy) detach(ctx context.Context, inherited *listeners) error {
+// detach starts nginx so that it outlives this process, and gives the master, or the zero process where nginx has gone
+// into the background by itself: with listeners that it is handed it does not. What it says goes where our own
+// standard error goes.
+func (p *Proxy) detach(ctx context.Context, inherited *listeners) (process, error) {
 	arguments := p.arguments(p.cfg.Conf, pidArgument(p.cfg.PIDFile)...)
-	cmd := exec.CommandContext(ctx, p.cfg.Binary, arguments...) //nolint:gosec // the administrator's own binary
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), p.cfg.Binary, arguments...) //nolint:gosec // the administrator's own binary
 	cmd.Env = append(environment(), inherited.environment()...)
 	cmd.ExtraFiles = inherited.files
 	cmd.Dir = p.cfg.Prefix
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return failed("start", &tails{}, err)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if inherited.none() {
+		return process{}, cmd.Run()
 	}
-	return nil
+	if err := cmd.Start(); err != nil {
+		return process{}, err
+	}
+	m, ok := inspect(cmd.Process.Pid)
+	if !ok {
+		return process{}, errExited
+	}
+	return m, nil
 }
 
-// launched waits for the master that PIDFile names, and for its first worker.
-func (p *Proxy) launched(ctx context.Context) (process, error) {
+// launched waits for the master that PIDFile names, and for its first worker. child is that master where it is known.
+func (p *Proxy) launched(ctx context.Context, child process) (process, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.ReloadTimeout)
 	defer cancel()
 	var m process
+	var died error
 	err := poll(ctx, 5*time.Millisecond, func() bool {
+		if child.pid != 0 && !child.alive() {
+			died = errExited
+			return true
+		}
 		var ok bool
 		m, ok = p.named()
 		return ok && accepts(m)
 	})
-	return m, err
+	return m, errors.Join(died, err)
 }
 
 // named is the living master whose process ID stands in PIDFile. A stale file names none: another process that
@@ -222,27 +239,26 @@ func (p *Proxy) Upgrade(ctx context.Context) (lingers bool, err error) {
 	if err != nil {
 		return false, failed("upgrade", &tails{}, err)
 	}
-	if err := before.signal(unix.SIGQUIT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.succeed(ctx, before, after); err != nil {
 		return false, err
 	}
-	retiring, cancel := context.WithTimeout(ctx, p.cfg.ReloadTimeout)
-	defer cancel()
-	if err := poll(retiring, 5*time.Millisecond, func() bool { return !accepts(before) }); err != nil {
-		return false, fmt.Errorf("retire master %d: %w", before.pid, err)
-	}
 	p.watch(after, nil)
-	ending, cancel := context.WithTimeout(ctx, p.cfg.StopTimeout)
+	ending, cancel := context.WithTimeout(ctx, lingering)
 	defer cancel()
 	return before.wait(ending) != nil, nil
 }
 
-// successor waits until the master that before has started serves.
+// lingering is how long Upgrade waits for the end of the old master: with idle connections alone it ends at once.
+const lingering = time.Second
+
+// successor waits until the master that before has started has a worker that takes requests. The control socket
+// is shared, and who answers there is not for us to choose: it is asked once the old workers are gone.
 func (p *Proxy) successor(ctx context.Context, before process) (process, error) {
-	waiting, cancel := context.WithTimeout(ctx, p.cfg.ReloadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.ReloadTimeout)
 	defer cancel()
 	var after process
 	gone := false
-	err := poll(waiting, 5*time.Millisecond, func() bool {
+	err := poll(ctx, 5*time.Millisecond, func() bool {
 		m, ok := p.named()
 		if ok && !m.same(before) && accepts(m) {
 			after = m
@@ -254,10 +270,27 @@ func (p *Proxy) successor(ctx context.Context, before process) (process, error) 
 	if gone {
 		err = errExited
 	}
-	if err != nil {
-		return process{}, err
+	return after, err
+}
+
+// succeed has after serve alone, and ends before. Should after not answer, before takes up its work again.
+func (p *Proxy) succeed(ctx context.Context, before, after process) error {
+	if err := before.signal(unix.SIGWINCH); err != nil {
+		return err
 	}
-	return after, p.await(ctx, &tails{}, func(s luapush.State) bool { return s.MasterPID == after.pid && reported(s, "") }, after)
+	retiring, cancel := context.WithTimeout(ctx, p.cfg.ReloadTimeout)
+	defer cancel()
+	err := poll(retiring, 5*time.Millisecond, func() bool { return !accepts(before) })
+	if err == nil {
+		err = p.await(ctx, &tails{}, func(s luapush.State) bool { return s.MasterPID == after.pid && reported(s, "") }, after)
+	}
+	if err != nil {
+		return errors.Join(failed("upgrade", &tails{}, err), before.signal(unix.SIGHUP), after.signal(unix.SIGQUIT))
+	}
+	if err := before.signal(unix.SIGQUIT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
 }
 
 // OwnFolder makes dir and empties it of folders that are not this user's: nginx -t, run by the daemon before nginx was

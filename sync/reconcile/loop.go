@@ -43,6 +43,13 @@ type Checker interface {
 	Verdicts() []snapshot.Verdict
 }
 
+// Secrets reads Secrets that a source does not read by itself, as soon as they are named; *kubewatch.Source does. They stand in
+// its snapshots.
+type Secrets interface {
+	// Want gives true once all is known of them that can be; the source's Changed tells when that may be.
+	Want([]snapshot.Key) bool
+}
+
 // Builder turns snapshots into models; *build.Builder does.
 type Builder interface {
 	Build(*snapshot.Snapshot, time.Time) *build.Result
@@ -85,6 +92,7 @@ type Config struct {
 	Source   Source
 	Resolver Resolver // nil: ExternalNames stay unresolved
 	Checker  Checker  // nil: all peers are taken for well
+	Secrets  Secrets  // nil: the source has them all
 	Builder  Builder
 	Proxy    Proxy
 	Control  Control
@@ -135,6 +143,9 @@ const (
 	resolvePatience = 5 * time.Second
 	// rebuildPeriod is for what changes with time alone: certificates expire.
 	rebuildPeriod = time.Hour
+	// secretPatience is how long a pass waits for Secrets that are named for the first time: without them it would tell that
+	// they do not exist, and answer 503 where they are needed.
+	secretPatience = 2 * time.Second
 	// callTimeout bounds a call to the control socket, which has its own deadline for each request.
 	callTimeout = time.Minute
 )
@@ -163,6 +174,7 @@ type Loop struct {
 	failed   failedLoad
 	why      error     // why the proxy cannot answer, as far as that is known; nil once it does
 	waiting  time.Time // since when the first pass waits for ExternalNames
+	asking   asking    // for Secrets
 	debounce debouncer
 	retry    backOff
 	rival    rivalry

@@ -107,7 +107,7 @@ func (l *Loop) build(ctx context.Context, snap *snapshot.Snapshot) (*build.Resul
 	if l.cfg.Checker != nil {
 		l.cfg.Checker.Want(r.Checks)
 	}
-	if l.waitForNames(s, r.ExternalNames) {
+	if l.waitForNames(s, r.ExternalNames) || l.waitForSecrets(r.PeerSecrets) {
 		return nil, nil
 	}
 	if len(r.UnknownRegexes) == 0 {
@@ -150,6 +150,46 @@ func (l *Loop) completed(snap *snapshot.Snapshot) *snapshot.Snapshot {
 		s.Verdicts = l.cfg.Checker.Verdicts()
 	}
 	return &s
+}
+
+// asking is since when Secrets are waited for, and which ones have been for long enough.
+type asking struct {
+	since time.Time
+	given []snapshot.Key // up: sorted
+}
+
+// waitForSecrets holds a pass back for Secrets that are named for the first time.
+func (l *Loop) waitForSecrets(wanted []snapshot.Key) bool {
+	if l.cfg.Secrets == nil {
+		return false
+	}
+	known := l.cfg.Secrets.Want(wanted)
+	isGiven := func(key snapshot.Key) bool {
+		_, given := slices.BinarySearchFunc(l.asking.given, key, snapshot.Key.Compare)
+		return given
+	}
+	if known || !slices.ContainsFunc(wanted, func(key snapshot.Key) bool { return !isGiven(key) }) {
+		waited := !l.asking.since.IsZero()
+		l.asking.since = time.Time{}
+		if known {
+			l.asking.given = wanted // all of them were found out about once
+		}
+		if waited {
+			l.retry.soon(time.Now(), 0) // what came may not stand in the snapshot of this pass yet
+		}
+		return waited
+	}
+	now := time.Now()
+	if l.asking.since.IsZero() {
+		l.asking.since = now
+	}
+	left := secretPatience - now.Sub(l.asking.since)
+	if left <= 0 {
+		l.asking = asking{given: wanted}
+		return false
+	}
+	l.retry.soon(now, left)
+	return true
 }
 
 // waitForNames holds the first pass back for names that nobody has asked yet.

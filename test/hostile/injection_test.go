@@ -108,7 +108,7 @@ func confOf(tb testing.TB, m *model.Model, l nginxconf.Layout) string {
 	return string(c.Text)
 }
 
-var profileName = regexp.MustCompile(`headgate_profile_[0-9a-f]{12}`)
+var profileName = regexp.MustCompile(`headgate_profile_[0-9a-f]{32}`)
 
 // sameBut compares two configurations whose profiles have other names, since names are hashes of contents, and
 // therefore another generation.

@@ -268,7 +268,7 @@ func TestStickyCookieAttributes(t *testing.T) {
 			client.get(p, c.path)
 			got := regexp.MustCompile(`=[0-9A-Za-z+/]{16};`).ReplaceAllString(client.set, "=V;")
 			if m := expires.FindStringSubmatch(got); m != nil {
-				at, err := time.Parse("Mon, 02-Jan-06 15:04:05 GMT", m[1])
+				at, err := time.Parse(http.TimeFormat, m[1])
 				if in := time.Until(at); err != nil || in < 59*time.Minute || in > time.Hour {
 					t.Errorf("%s: expires at %s: in %s, %v", c.name, m[1], in, err)
 				}

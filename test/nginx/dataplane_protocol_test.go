@@ -421,6 +421,28 @@ func TestHTTP10ToPeers(t *testing.T) {
 	}
 }
 
+// TestPeersCannotRedirectInside: X-Accel-Redirect would send a request on into the profile of another tenant, with its
+// certificate, past the router.
+func TestPeersCannotRedirectInside(t *testing.T) {
+	target := model.Profile{Buffering: true}
+	peer := dpNewPeer(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Accel-Redirect", r.Header.Get("X-Want"))
+		_, _ = w.Write([]byte("the answer itself"))
+	})
+	p := dpLoad(t, dpSettings(), model.Model{
+		Upstreams: []*model.Upstream{dpAddressed("d/a/80", peer.address)},
+		Hosts:     []*model.Host{dpHost("x.test", dpProtocolRoute("/plain", "d/a/80", model.Profile{}), dpProtocolRoute("/named", "d/a/80", target))},
+	})
+	for _, path := range []string{"/plain", "/named"} {
+		for _, want := range []string{"@" + target.Name(), "/named", "/nowhere"} {
+			got := p.do(dpRequest{host: "x.test", path: path, header: map[string]string{"X-Want": want}})
+			if got.status != 200 || got.body != "the answer itself" || got.header.Get("X-Accel-Redirect") != "" {
+				t.Errorf("%s to %s: %d %q", path, want, got.status, got.body)
+			}
+		}
+	}
+}
+
 // TestBuffersHoldLargeHeaders: an answer's head is as large as the profile's buffer.
 func TestBuffersHoldLargeHeaders(t *testing.T) {
 	peer := dpNewPeer(t, nil, func(w http.ResponseWriter, _ *http.Request) {

@@ -31,6 +31,7 @@ import (
 	"headgate/gateway/model"
 	"headgate/gateway/nginxconf"
 	"headgate/lua"
+	"headgate/test/netns"
 )
 
 // dpDeadline bounds every wait of these tests. It is long: the machine may be busy.
@@ -49,6 +50,21 @@ type dpProxy struct {
 	killed   []int // workers that the test killed: nginx logs an alert of each
 	http     netip.AddrPort
 	https    netip.AddrPort
+	inside   *netns.Namespace // where it runs; nil: where the test does
+}
+
+// dial connects to the proxy as a client on its host does.
+func (p *dpProxy) dial(ctx context.Context, address netip.AddrPort) (conn net.Conn, err error) {
+	connect := func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address.String())
+		return err
+	}
+	if p.inside == nil {
+		err = connect()
+	} else {
+		err = p.inside.Do(connect)
+	}
+	return conn, err
 }
 
 // dpLayout finds Debian's nginx as the daemon does, and puts every path below dir.
@@ -101,10 +117,16 @@ func dpSettings() model.Settings {
 // dpStart starts nginx with an empty state. The model's listeners are chosen here.
 func dpStart(t *testing.T, settings model.Settings, profiles ...model.Profile) *dpProxy {
 	t.Helper()
+	return dpStartIn(t, nil, settings, profiles...)
+}
+
+// dpStartIn starts nginx in a network namespace; nil is that of the test.
+func dpStartIn(t *testing.T, inside *netns.Namespace, settings model.Settings, profiles ...model.Profile) *dpProxy {
+	t.Helper()
 	dir := t.TempDir()
 	p := &dpProxy{
 		t: t, dir: dir, layout: dpLayout(t, dir), encoder: luastate.NewEncoder(),
-		http: dpFreePort(t), https: dpFreePort(t),
+		http: dpFreePort(t), https: dpFreePort(t), inside: inside,
 	}
 	p.layout.KeepProfiles = profiles
 	p.model = &model.Model{Settings: settings, Listeners: []model.Listener{
@@ -156,9 +178,14 @@ func (p *dpProxy) run() {
 		_ = os.Remove(s)
 	}
 	p.cmd = exec.Command("nginx", "-p", p.dir, "-c", p.dir+"/nginx.conf", "-e", p.dir+"/error.log")
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	p.cmd.Stdout, p.cmd.Stderr = os.Stderr, os.Stderr
-	if err := p.cmd.Start(); err != nil {
+	start := p.cmd.Start
+	if p.inside != nil {
+		start = func() error { return p.inside.Start(p.cmd) }
+	} else { // the thread that enters a namespace ends at once, and with it would the process
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	}
+	if err := start(); err != nil {
 		p.t.Fatal(err)
 	}
 	p.eventually("nginx answers", func() error {
@@ -550,9 +577,7 @@ func (p *dpProxy) try(ctx context.Context, r dpRequest) (dpResponse, error) {
 	protocols.SetHTTP1(!r.http2)
 	protocols.SetHTTP2(r.http2)
 	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", address.String())
-		},
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx, address) },
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: name}, //nolint:gosec // the test looks at the certificate itself
 		Protocols:       protocols, DisableCompression: true,
 	}

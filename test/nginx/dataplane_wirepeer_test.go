@@ -189,9 +189,11 @@ type dpPeers struct {
 	}
 }
 
-func (p *dpProxy) peers() dpPeers {
+func (p *dpProxy) peers() dpPeers { return p.peersOf(string(dpUpstreamID)) }
+
+func (p *dpProxy) peersOf(id string) dpPeers {
 	p.t.Helper()
-	a := p.must(http.MethodGet, "/v1/peers?upstream="+string(dpUpstreamID), nil, nil)
+	a := p.must(http.MethodGet, "/v1/peers?upstream="+id, nil, nil)
 	var s dpPeers
 	if err := json.Unmarshal(a.body, &s); err != nil {
 		p.t.Fatalf("GET /v1/peers: %v\n%s", err, a.body)
