@@ -19,9 +19,9 @@ GOTEST := go test -race -shuffle=on
 # The fast level: every room, and of test/ what starts neither nginx nor an API server.
 FAST_PACKAGES = $$(go list ./... | grep -vE '^headgate/test/' ) ./test/arch/...
 
-.PHONY: help run build test test-chaos-long check lint unit arch lua-lint lua-test shell-lint generate \
+.PHONY: help run build package test test-boot test-chaos-long check lint unit arch lua-lint lua-test shell-lint generate \
 	generate-check vulncheck tidy-check testcluster deps clean fuzz bench-cpu bench-propagation \
-	bench-churn bench-rollout bench-restart bench-scale
+	bench-churn bench-rollout bench-restart bench-scale bench-vip
 
 help: ## print this list
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,11 +34,19 @@ run: ## install what is needed, build, and show the quick start on 127.0.0.1:808
 build: ## build bin/headgate
 	$(PLAIN) go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/headgate ./cmd/headgate
 
+package: ## build dist/headgate_<version>_{amd64,arm64}.{deb,rpm}; the same bytes wherever it is run
+	@packaging/build.sh
+
 test: ## run every test; installs and builds what is missing (root, Debian)
 	@scripts/install-deps.sh test
 	@$(MAKE) build testcluster
 	@$(MAKE) lint lua-test generate-check tidy-check vulncheck
 	$(GOTEST) -timeout 40m ./...
+
+test-boot: ## boot hosts (systemd-nspawn), install the package and try what an administrator does (root)
+	@scripts/install-deps.sh test
+	@$(MAKE) testcluster
+	$(GOTEST) -v -count=1 -timeout 30m ./test/boot
 
 test-chaos-long: ## kill random parts for five minutes under load (HEADGATE_CHAOS=20m for longer)
 	@scripts/install-deps.sh test
@@ -119,6 +127,12 @@ bench-scale: ## measure memory and times up to 50,000 routes (root; QUICK=1: sho
 	@$(MAKE) build testcluster
 	$(PLAIN) go build -o bin/bench-scale ./bench/scale
 	@bin/bench-scale
+
+bench-vip: ## measure what clients notice of VIP failovers, beside keepalived (root; QUICK=1: short)
+	@scripts/install-deps.sh test
+	@$(MAKE) build
+	$(PLAIN) go build -o bin/bench-vip ./bench/vip
+	@bin/bench-vip
 
 deps: ## install the Debian packages of `make run` and `make test`
 	@scripts/install-deps.sh test

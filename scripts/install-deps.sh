@@ -18,6 +18,8 @@ test_packages=(
   gcc libc6-dev util-linux shellcheck
   luajit2 lua-check lua-busted wrk
   haproxy
+  ansible-core ansible-lint
+  systemd-container mmdebstrap debian-archive-keyring lintian dpkg-dev createrepo-c
 )
 
 say() { printf 'install-deps: %s\n' "$*"; }
@@ -45,7 +47,7 @@ installed() {
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# The distribution's packages of nginx and HAProxy start a server while they install.
+# The distribution's packages of nginx, HAProxy and keepalived start a server while they install.
 # Where one came with our install, nobody asked for that server.
 stop_stock() {
   local name=$1 binary=$2
@@ -99,7 +101,7 @@ fi
   die "packages are missing (${missing[*]}) and only root can install them: run this as root"
 
 new=()
-for name in nginx haproxy; do
+for name in nginx haproxy keepalived; do
   case " ${missing[*]} " in *" $name "*) [ -e "/usr/sbin/$name" ] || new+=("$name") ;; esac
 done
 # On EXIT, so that it also happens when apt fails half-way.

@@ -89,7 +89,7 @@ func newUnitProxy(cmd *cobra.Command) (*unitProxy, error) {
 	u := &unitProxy{config: c, paths: assemble.PathsOf(c), found: found, log: room(log, "nginxproc")}
 	u.control = luapush.New(luapush.Config{Socket: u.paths.ControlSocket})
 	u.proxy = nginxproc.New(nginxproc.Config{
-		Binary: found.Binary, Prefix: c.RuntimeDir, Conf: u.paths.Conf, FilesDir: u.paths.TLS, PIDFile: u.paths.PID,
+		Binary: found.Binary, Prefix: c.RuntimeDir, Conf: u.paths.Conf, FilesDir: u.paths.TLS, PIDFile: u.paths.PID, Candidate: u.paths.Conf + ".boot",
 		Sockets: assemble.Layout(c, u.paths, assemble.Machine{}).Sockets(), StopTimeout: stopTimeout, Observer: u.control, Log: u.log,
 	})
 	return u, nil
@@ -102,7 +102,8 @@ func newProxyBootstrap() *cobra.Command {
 		Long: `bootstrap writes what nginx needs to start, unless it lies there and nginx accepts it: the configuration that was
 applied last, so that a host serves the last known good state although its cluster is away and no daemon runs; or, where there was none,
 one without listeners that waits for the daemon. It also removes sockets that a killed nginx left.`,
-		Example: `  ExecStartPre=+/usr/bin/setpriv --reuid=headgate --regid=headgate --init-groups /usr/bin/headgate proxy bootstrap`,
+		Example: `  ExecStartPre=+/usr/bin/setpriv --reuid=headgate --regid=headgate --init-groups --inh-caps=+net_bind_service \
+      --ambient-caps=+net_bind_service /usr/bin/headgate proxy bootstrap`,
 	}, bootstrap)
 }
 
@@ -171,18 +172,18 @@ func newProxyStop() *cobra.Command {
 	return proxyCommand(&cobra.Command{
 		Use:   "stop",
 		Short: "Stop nginx (for ExecStop)",
-		Long: `stop lets open requests finish for ten seconds, and ends nginx. When systemd is about to start it again, the workers
-are left serving: 'headgate proxy start' takes their listeners over.`,
+		Long: `stop lets open requests finish for ten seconds, and ends nginx. When systemd is about to start it again, in a restart or
+because the master has died, the workers are left serving: 'headgate proxy start' takes their listeners over.`,
 		Example: `  ExecStop=/usr/bin/headgate proxy stop`,
 	}, func(cmd *cobra.Command, u *unitProxy) error {
-		restart, err := nginxproc.Restarting(cmd.Context(), proxyUnit)
+		stop, err := nginxproc.Stopping(cmd.Context(), proxyUnit)
 		if err != nil {
-			u.log.Warn("taken for a stop", "err", err)
+			u.log.Warn("taken for a stop, because systemd cannot be asked", "err", err)
 		}
-		if restart {
-			return u.proxy.Abandon(cmd.Context())
+		if stop || err != nil {
+			return u.proxy.Quit(cmd.Context())
 		}
-		return u.proxy.Quit(cmd.Context())
+		return u.proxy.Abandon(cmd.Context())
 	})
 }
 

@@ -13,8 +13,12 @@ import (
 	"headgate/sync/admin"
 )
 
-// interval is how often the status is looked at: systemd shows it to people.
-const interval = time.Second
+// interval is how often the status is looked at: systemd shows it to people. Until READY somebody waits, and it is
+// looked at more often.
+const (
+	interval      = time.Second
+	firstInterval = 50 * time.Millisecond
+)
 
 // Send hands a message to systemd, or to nobody when NOTIFY_SOCKET is not set.
 func Send(message string) error {
@@ -28,7 +32,7 @@ func Send(message string) error {
 // hangs systemd hears nothing, and after WatchdogSec ends the process. An error of send is final: whoever listened is
 // gone for good.
 func Run(ctx context.Context, status func() admin.Status, beats func() uint64, send func(message string) error) error {
-	ticker := time.NewTicker(interval)
+	ticker := time.NewTicker(firstInterval)
 	defer ticker.Stop()
 	ready, last, beaten := false, "", uint64(0)
 	for {
@@ -42,6 +46,7 @@ func Run(ctx context.Context, status func() admin.Status, beats func() uint64, s
 		// The last known good state counts: a host that boots during an outage of its cluster is up.
 		if (s.Ready || s.LastKnownGood) && !ready {
 			ready = true
+			ticker.Reset(interval)
 			if err := send(daemon.SdNotifyReady); err != nil {
 				return err
 			}
