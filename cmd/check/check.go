@@ -1,7 +1,8 @@
 // Package check looks at a configuration and at the host it is meant for, and says what is missing and which
 // command mends it: proxy, ports, privileges, folders, limits, credentials, rights in the cluster, manifests, name
 // servers. It changes nothing: what it must write to try something lies in a temporary folder that it removes. It
-// never shows a secret. `headgate check` prints what it finds.
+// never shows a secret. `headgate check` prints what Run finds; `headgate doctor` what Doctor does, which also looks at the
+// network around this host.
 package check
 
 import (
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -62,6 +64,10 @@ type Host struct {
 	UID int
 	// Bind tries whether a socket can have this address, without listening on it; nil asks the kernel.
 	Bind func(netip.AddrPort) error
+	// BindUDP is the same for datagrams.
+	BindUDP func(netip.AddrPort) error
+	// Probe asks the link who has an address; nil does so, which needs CAP_NET_RAW.
+	Probe func(ctx context.Context, iface string, ip netip.Addr) (net.HardwareAddr, bool, error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
@@ -82,24 +88,35 @@ type Subject struct {
 // run collects the lines of one check.
 type run struct {
 	Subject
+	deep  bool // for Doctor
 	area  string
 	lines []Line
 }
 
 // Run checks everything, one area after the other.
 func Run(ctx context.Context, s Subject) Report {
-	if s.Host.Bind == nil {
-		s.Host.Bind = bind
-	}
-	if s.Host.Now == nil {
-		s.Host.Now = time.Now
-	}
-	r := &run{Subject: s}
+	r := start(s)
 	for _, part := range parts() {
 		r.area = part.area
 		part.look(r, ctx)
 	}
 	return Report{Lines: r.lines}
+}
+
+func start(s Subject) *run {
+	if s.Host.Bind == nil {
+		s.Host.Bind = bind
+	}
+	if s.Host.BindUDP == nil {
+		s.Host.BindUDP = bindUDP
+	}
+	if s.Host.Probe == nil {
+		s.Host.Probe = probe
+	}
+	if s.Host.Now == nil {
+		s.Host.Now = time.Now
+	}
+	return &run{Subject: s}
 }
 
 type part struct {
@@ -143,6 +160,9 @@ func Refused(err error) Report {
 }
 
 func (r *run) add(v Verdict, fix, message string) {
+	if r.deep {
+		fix = strings.ReplaceAll(fix, "headgate check", "headgate doctor") // whoever runs the one means it again
+	}
 	r.lines = append(r.lines, Line{Area: r.area, Verdict: v, Message: oneLine(message), Fix: oneLine(fix)})
 }
 

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
+	"headgate/cmd/assemble"
 	"headgate/cmd/config"
 )
 
@@ -101,7 +103,7 @@ const tcp6 = `  sl  local_address                         remote_address        
 
 func TestParseSockets(t *testing.T) {
 	got := map[string]string{}
-	for _, s := range parseSockets(tcp + tcp6) {
+	for _, s := range parseSockets(tcp+tcp6, listen) {
 		got[s.address.String()] = s.inode
 	}
 	want := map[string]string{"0.0.0.0:80": "4001", "127.0.0.1:8080": "4002", "[::]:443": "4004", "[2001:db8::1]:80": "4005"}
@@ -115,7 +117,7 @@ func FuzzParseSockets(f *testing.F) {
 	f.Add(tcp6)
 	f.Add("0: 0:0 0 0A 0 0 0 0 0 1")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, s := range parseSockets(text) {
+		for _, s := range parseSockets(text, listen) {
 			if !s.address.IsValid() || s.inode == "" {
 				t.Errorf("%+v", s)
 			}
@@ -294,7 +296,8 @@ func TestLimits(t *testing.T) {
 			r := subject(t, host(t, c.files))
 			r.Config.Proxy.Mode = c.mode
 			if c.mode == config.External {
-				if err := errors.Join(os.MkdirAll(r.Config.RuntimeDir, 0o700), os.WriteFile(r.Config.RuntimeDir+"/nginx.pid", []byte("77\n"), 0o600)); err != nil {
+				pid := assemble.PathsOf(r.Config).PID
+				if err := errors.Join(os.MkdirAll(filepath.Dir(pid), 0o700), os.WriteFile(pid, []byte("77\n"), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -524,4 +527,142 @@ func TestEveryAreaIsLookedAt(t *testing.T) {
 	if !slices.Equal(areas, want) {
 		t.Errorf("areas %v, want %v", areas, want)
 	}
+}
+
+func TestSubnet(t *testing.T) {
+	have := []netip.Prefix{netip.MustParsePrefix("10.0.0.5/24"), netip.MustParsePrefix("fe80::1/64"), netip.MustParsePrefix("192.0.2.10/32")}
+	for vip, want := range map[string]string{
+		"10.0.0.9":    "ok 10.0.0.9 is in the network 10.0.0.0/24 of eth0",
+		"192.0.2.10":  "fail 192.0.2.10 is in no network of eth0 (IPv4: 10.0.0.0/24)… -> write an address of the interface's network",
+		"2001:db8::1": "fail 2001:db8::1 is in no network of eth0 (IPv6: none)",
+	} {
+		r := subject(t, "")
+		r.judgeSubnet(netip.MustParseAddr(vip), "eth0", have)
+		says(t, r, want)
+	}
+}
+
+func TestCapabilities(t *testing.T) {
+	for set, want := range map[string][]string{
+		"0000000000803000": {"ok x has CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_NICE"},
+		"0000000000002000": {
+			"fail x lacks CAP_NET_ADMIN: it takes addresses -> write AmbientCapabilities=CAP_NET_ADMIN into headgate-vip.service",
+			"warn x lacks CAP_SYS_NICE… -> …vip.realtime: false", "ok x has CAP_NET_RAW",
+		},
+	} {
+		r := subject(t, "")
+		number, ok := effective("Name:\tx\nCapEff:\t" + set + "\n")
+		if !ok {
+			t.Fatal(set)
+		}
+		r.judgeCapabilities("x", number)
+		says(t, r, want...)
+	}
+	if _, ok := effective("CapEff:\tmany\n"); ok {
+		t.Error("a broken status was read")
+	}
+	r := subject(t, "")
+	r.capabilities(t.Context())
+	says(t, r, "ok no VIP is configured")
+	r = subject(t, "")
+	r.Config.VIP.Interface, r.Config.VIP.Addresses, r.Host.UID = "eth0", []string{"192.0.2.10"}, 1000
+	r.capabilities(t.Context())
+	says(t, r, "warn no VIP process answers… -> run headgate doctor as root")
+}
+
+func TestServices(t *testing.T) {
+	const wants = "etc/systemd/system/multi-user.target.wants/"
+	for name, c := range map[string]struct {
+		files map[string]string
+		vips  []string
+		want  []string
+	}{
+		"nothing":          {nil, []string{"192.0.2.10"}, []string{"ok no other service gets in the way"}},
+		"keepalived":       {map[string]string{"proc/44/comm": "keepalived\n"}, []string{"192.0.2.10"}, []string{"fail keepalived runs (PID 44)… -> systemctl disable --now keepalived.service"}},
+		"without a VIP":    {map[string]string{"proc/44/comm": "keepalived\n"}, nil, []string{"warn keepalived runs (PID 44)"}},
+		"only enabled":     {map[string]string{wants + "keepalived.service@": "/lib/systemd/system/keepalived.service"}, nil, []string{"warn keepalived.service starts when this host boots"}},
+		"haproxy":          {map[string]string{"proc/45/comm": "haproxy\n"}, []string{"192.0.2.10"}, []string{"warn haproxy runs (PID 45)"}},
+		"networkd":         {map[string]string{"run/systemd/netif/links/1": "NETWORK_FILE=/etc/systemd/network/x.network\n"}, []string{"192.0.2.10"}, []string{"warn systemd-networkd has lo… (ManageForeignRoutes is not no)… -> …ManageForeignRoutes=no", "warn systemd-networkd has lo"}},
+		"networkd is told": {map[string]string{"run/systemd/netif/links/1": "NETWORK_FILE=x\n", "usr/lib/systemd/networkd.conf.d/50-headgate.conf": "[Network]\nManageForeignRoutes=no\nManageForeignRoutingPolicyRules = off\n"}, []string{"192.0.2.10"}, []string{"ok no other service"}},
+		"it is overridden": {map[string]string{
+			"run/systemd/netif/links/1": "NETWORK_FILE=x\n", "usr/lib/systemd/networkd.conf.d/50-headgate.conf": "[Network]\nManageForeignRoutes=no\nManageForeignRoutingPolicyRules=no\n",
+			"etc/systemd/networkd.conf.d/90-site.conf": "[DHCP]\nManageForeignRoutes=no\n[Network]\nManageForeignRoutes=yes\n",
+		}, []string{"192.0.2.10"}, []string{"warn systemd-networkd has lo… (ManageForeignRoutes is not no)"}},
+		"networkd without it": {map[string]string{"run/systemd/netif/links/1": "ADMIN_STATE=unmanaged\n"}, []string{"192.0.2.10"}, []string{"ok no other service"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := subject(t, host(t, c.files))
+			r.Config.VIP.Interface, r.Config.VIP.Addresses = "lo", c.vips
+			r.services(t.Context())
+			says(t, r, c.want...)
+		})
+	}
+}
+
+func TestPodsAreSampledAndTried(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := netip.MustParseAddrPort(l.Addr().String())
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := netip.MustParseAddrPort(gone.Addr().String())
+	_ = gone.Close()
+	defer func() { _ = l.Close() }()
+	for want, pods := range map[string][]pod{
+		"ok there is no ready pod": nil,
+		"ok all of 2 pods":         {{open, "n1", "a/b"}, {open, "n2", "a/b"}},
+		"warn 1 of 2 pods are not reached: " + closed.String() + " of a/c on node n2… -> route the pods' network": {{open, "n1", "a/b"}, {closed, "n2", "a/c"}},
+		"fail no pod is reached from this host… -> route the pods' network":                                       {{closed, "n2", "a/c"}},
+	} {
+		r := subject(t, "")
+		r.tryPods(t.Context(), pods)
+		says(t, r, want)
+	}
+	var many []pod
+	for node := range 12 {
+		for range 3 {
+			many = append(many, pod{open, strconv.Itoa(node), "a/b"})
+		}
+	}
+	nodes := map[string]bool{}
+	for _, p := range sample(many) {
+		nodes[p.node] = true
+	}
+	if len(nodes) != samplePods {
+		t.Errorf("%d nodes are tried", len(nodes))
+	}
+	if got := sample(many[:3]); len(got) != 3 {
+		t.Errorf("%d pods of one node", len(got))
+	}
+}
+
+func TestEstablished(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	at := netip.MustParseAddrPort(l.Addr().String())
+	count := func() int {
+		n, err := Established(func(local netip.AddrPort) bool { return local == at })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := count(); n != 0 {
+		t.Errorf("%d connections of a listener", n)
+	}
+	conn, err := net.Dial("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := count(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+	_ = conn.Close()
 }

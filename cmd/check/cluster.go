@@ -54,6 +54,9 @@ func (r *run) cluster(ctx context.Context, config *rest.Config) {
 		return
 	}
 	r.rights(ctx, clientset)
+	if r.deep {
+		r.pods(ctx, clientset)
+	}
 }
 
 // version reads /version, which is open to everybody, and the clock in the head of the answer.

@@ -131,16 +131,8 @@ func (r *run) privileges(addresses []netip.AddrPort) {
 // mayBind reads the effective capabilities (capabilities(7)).
 func (r *run) mayBind() bool {
 	text, err := os.ReadFile(r.path("/proc/self/status"))
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
-			return err == nil && set&(1<<unix.CAP_NET_BIND_SERVICE) != 0
-		}
-	}
-	return false
+	set, found := effective(string(text))
+	return err == nil && found && set&(1<<unix.CAP_NET_BIND_SERVICE) != 0
 }
 
 // ours tells whether a process is a proxy with our configuration file.

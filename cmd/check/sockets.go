@@ -33,16 +33,19 @@ type holder struct {
 	ours bool
 }
 
-// parseSockets reads /proc/net/tcp or tcp6 (proc(5)): those that listen. A line that it does not understand is left out.
-func parseSockets(text string) []socket {
-	const (
-		local, state, inode = 1, 3, 9
-		listen              = "0A"
-	)
+// The states of sockets, as the kernel writes them (include/net/tcp_states.h).
+const (
+	established = "01"
+	listen      = "0A"
+)
+
+// parseSockets reads /proc/net/tcp or tcp6 (proc(5)): those in one state. A line that it does not understand is left out.
+func parseSockets(text, wanted string) []socket {
+	const local, state, inode = 1, 3, 9
 	var all []socket
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
-		if len(fields) <= inode || fields[state] != listen {
+		if len(fields) <= inode || fields[state] != wanted {
 			continue
 		}
 		if address, ok := parseHexAddress(fields[local]); ok {
@@ -79,7 +82,7 @@ func (r *run) held() ([]listening, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the sockets: %w", err)
 		}
-		for _, s := range parseSockets(string(text)) {
+		for _, s := range parseSockets(string(text), listen) {
 			all = append(all, listening{socket: s})
 		}
 	}
@@ -90,6 +93,26 @@ func (r *run) held() ([]listening, error) {
 		}
 	}
 	return all, nil
+}
+
+// Established counts the TCP connections of this network namespace whose local end is wanted.
+func Established(wanted func(local netip.AddrPort) bool) (int, error) {
+	n := 0
+	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(name)
+		if errors.Is(err, os.ErrNotExist) && name == "/proc/net/tcp6" {
+			continue // no IPv6
+		}
+		if err != nil {
+			return 0, fmt.Errorf("read the connections: %w", err)
+		}
+		for _, s := range parseSockets(string(text), established) {
+			if wanted(netip.AddrPortFrom(s.address.Addr().Unmap(), s.address.Port())) {
+				n++
+			}
+		}
+	}
+	return n, nil
 }
 
 // owners maps the inodes of sockets to the processes that hold them, in order.

@@ -5,6 +5,10 @@ import (
 	"strings"
 )
 
+// Check says what is wrong with a Config that was not loaded: errors as those of Load, without places. It does not ask for a
+// source.
+func (c Config) Check() error { return join(validate(&c)) }
+
 // Changes gives the keys whose values differ between c and next, in the order of Keys.
 func (c Config) Changes(next Config) []Key {
 	var changed []Key

@@ -463,3 +463,63 @@ func TestAllMistakesAtOnce(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
+
+func TestChangesNameTheKeys(t *testing.T) {
+	old, next := Default(), Default()
+	if got := old.Changes(next); len(got) != 0 {
+		t.Errorf("%v changed", got)
+	}
+	next.Kubeconfig, next.Log.Level, next.VIP.Interface = "/other", Debug, "eth0"
+	next.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	next.Upstreams.EjectFailures = 7
+	var names []string
+	for _, k := range old.Changes(next) {
+		names = append(names, k.Name+" by "+string(k.Change))
+	}
+	want := []string{
+		"kubeconfig by restart", "trustedProxies by reload", "upstreams.ejectFailures by reload",
+		"vip.interface by restart of headgate-vip", "log.level by reload",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Error(diff)
+	}
+	got := old.Reloaded(next)
+	if left := got.Changes(next); len(left) != 1 || left[0].Name != "kubeconfig" {
+		t.Errorf("after a reload %v differ", left)
+	}
+	if got.Kubeconfig != "" || got.Log.Level != Debug || len(old.TrustedProxies) != 0 {
+		t.Errorf("%+v", got)
+	}
+	for _, k := range Keys() {
+		switch k.Change {
+		case ByReload, ByRestart, ByVIPRestart:
+		default:
+			t.Errorf("%s: Change is %q", k.Name, k.Change)
+		}
+		_ = old.Value(k.Name) // panics where the key has no field
+	}
+}
+
+func TestRuntimeDirIsFoundInARefusedFile(t *testing.T) {
+	for _, c := range []struct {
+		text      string
+		overrides []Override
+		want      string
+		found     bool
+	}{
+		{"runtimeDir: /run/x\nlog: {level: loud}\n", nil, "/run/x", true},
+		{"log: {level: loud}\n", nil, "/run/headgate", true},
+		{"no: [yaml", nil, "/run/headgate", true},
+		{"runtimeDir: /run/x\n", []Override{{Flag: "--runtime-dir", Key: "runtimeDir", Value: "/run/y"}}, "/run/y", true},
+		{"runtimeDir: relative\n", nil, "", false},
+		{"runtimeDir: [list]\n", nil, "/run/headgate", true},
+	} {
+		got, found := RuntimeDirOf(write(t, c.text), c.overrides)
+		if got != c.want || found != c.found {
+			t.Errorf("%q: %q, %v", c.text, got, found)
+		}
+	}
+	if got, found := RuntimeDirOf("", nil); got != "/run/headgate" || !found {
+		t.Errorf("no file: %q, %v", got, found)
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -17,10 +18,12 @@ func newCheck() *cobra.Command {
 		Use:   "check",
 		Short: "Look at the configuration and this host, and say what is missing",
 		Long: `check looks at everything that the daemon needs, and says of each thing whether it is well, and if not, which
-command mends it: the configuration (all mistakes at once, and whether a running daemon is older than it), nginx with
+command mends it: the configuration (all mistakes at once, and which changed keys a running daemon takes by a reload and
+which need a restart), nginx with
 its Lua modules and files and whether nginx accepts the configuration, the addresses and ports to listen on and who
 holds them, privileges, folders and their modes, space, limits of open files, the kubeconfig and when its credentials
 end, the API server with its version and clock, each right that is needed there, the manifests, and the name servers.
+'headgate doctor' looks at all of this and at the network around the host, too.
 
 Nothing is changed, no secret is shown. Run it as the user who runs the daemon: as another one it sees less.
 
@@ -33,7 +36,7 @@ Exit codes:
   headgate check -o json | jq '.lines[] | select(.verdict == "fail")'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, err := runCheck(cmd)
+			report, err := runCheck(cmd, check.Run)
 			if err != nil {
 				return err
 			}
@@ -49,7 +52,8 @@ Exit codes:
 	return cmd
 }
 
-func runCheck(cmd *cobra.Command) (check.Report, error) {
+// runCheck has look examine the configuration of the command line on this host.
+func runCheck(cmd *cobra.Command, look func(context.Context, check.Subject) check.Report) (check.Report, error) {
 	overrides, err := givenFlags(cmd)
 	if err != nil {
 		return check.Report{}, usageError(err)
@@ -65,7 +69,7 @@ func runCheck(cmd *cobra.Command) (check.Report, error) {
 	if file == "" {
 		file = config.DefaultFile
 	}
-	return check.Run(cmd.Context(), check.Subject{Config: c, File: file, Version: version, Host: check.This()}), nil
+	return look(cmd.Context(), check.Subject{Config: c, File: file, Version: version, Host: check.This()}), nil
 }
 
 func showReport(cmd *cobra.Command, report check.Report, as output) error {

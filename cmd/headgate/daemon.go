@@ -157,7 +157,7 @@ func (d *daemon) buildLoop(binary string) {
 	builder.Remember(d.lastGood.Load())
 	d.explain = newExplainService(d, f.layout)
 	c := reconcile.Config{
-		Source: d.guard, Resolver: d.resolver, Checker: d.checks(), Proxy: d.proxy, StateLog: d.stateLog,
+		Source: d.guard, Resolver: d.resolver, Checker: d.checks(), Secrets: d.source.secrets, Proxy: d.proxy, StateLog: d.stateLog,
 		Control: timedControl{d.control, d.metrics.ObservePush}, MemoryFile: d.paths.Applied, Log: room(d.log, "reconcile"),
 	}
 	d.configure(&c, f, builder)

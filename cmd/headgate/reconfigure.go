@@ -66,7 +66,7 @@ func (d *daemon) Reload(ctx context.Context) (admin.Reconfiguration, error) {
 	}
 	d.takeEffect(f)
 	r.Done = true
-	d.log.Info("configuration reloaded", "keys", r.Reload, "restart", r.Restart, "restartVIP", r.RestartVIP)
+	d.log.Info("configuration reloaded", "keys", r.Reload, "restart", r.Restart, "restartVip", r.RestartVIP)
 	return r, nil
 }
 

@@ -77,6 +77,6 @@ The daemon is 'headgate run'. The other commands look at it, or show what it wou
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath()))
 	})
-	root.AddCommand(newRun(), newRender(), newStatus(), newExplain(), newPeers(), newAccept(), newCheck(), newDiff(), newRBAC(), newReload(), newLogLevel(), newGossip(), newVIP(), newDrain(), newUndrain(), newProxy(), newVersion(), newDev())
+	root.AddCommand(newInit(), newJoin(), newRun(), newRender(), newStatus(), newExplain(), newPeers(), newAccept(), newCheck(), newDoctor(), newSupportBundle(), newDiff(), newRBAC(), newReload(), newLogLevel(), newGossip(), newVIP(), newDrain(), newUndrain(), newProxy(), newVersion(), newDev())
 	return root
 }

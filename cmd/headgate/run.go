@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -59,6 +61,7 @@ Keys, and what each takes. proxy.mode is "proxy: {mode: …}" in the file, HEADG
 			if err != nil {
 				return usageError(err)
 			}
+			saveMemory()
 			if assemble.Host().NoIPv6 {
 				log.Info("this kernel has no IPv6: the proxy listens on IPv4 only")
 			}
@@ -87,6 +90,15 @@ Keys, and what each takes. proxy.mode is "proxy: {mode: …}" in the file, HEADG
 	}
 	configFlags(cmd, names...)
 	return cmd
+}
+
+// saveMemory has the heap grow by half between two collections, not to twice what is live: at 50,000 routes that is
+// 115 MiB which change little, and a collection costs a few percent of a pass. GOGC says otherwise.
+func saveMemory() {
+	const growthPercent = 50
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(growthPercent)
+	}
 }
 
 // keyList gives a line for each key of the configuration.

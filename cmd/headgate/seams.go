@@ -26,7 +26,7 @@ type loopBuilder struct {
 // renew makes one that builds by other options and remembers the same.
 func (b *loopBuilder) renew(o build.Options) *loopBuilder {
 	next := *b
-	next.Builder = b.Builder.Renew(o)
+	next.Builder = b.Renew(o)
 	return &next
 }
 

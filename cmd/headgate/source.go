@@ -37,6 +37,8 @@ type source struct {
 	// signs tell whether a loss may be none, and relist has everything read once more; it may be nil.
 	signs  func() lossguard.Signs
 	relist func()
+	// secrets reads those that Ingresses name for TLS to peers; nil where all are read.
+	secrets reconcile.Secrets
 }
 
 // guarded puts the guard in front of what is read.
@@ -107,6 +109,7 @@ func newCluster(c config.Config, log *slog.Logger) (source, error) {
 		apiServers: cluster.APIServers,
 		signs:      func() lossguard.Signs { return assemble.ClusterSigns(cluster.Health()) },
 		relist:     cluster.Relist,
+		secrets:    cluster,
 	}
 	if !c.Status.Enabled {
 		return s, nil

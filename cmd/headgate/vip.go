@@ -30,7 +30,7 @@ A VIP is configured in headgate.yaml:
 			return usageError(fmt.Errorf("write what to do; see '%s --help'", cmd.CommandPath()))
 		},
 	}
-	cmd.AddCommand(newVIPRun(), newVIPStatus(), newVIPMove(), newVIPRelease(), newVIPCleanup(), newVIPConfigured())
+	cmd.AddCommand(newVIPRun(), newVIPStatus(), newVIPMove(), newVIPRelease(), newVIPCleanup(), newVIPConfigured(), newVIPImport())
 	return cmd
 }
 

@@ -167,6 +167,8 @@ func (m *members) pass(ctx context.Context, e detect.Event) {
 		out.Kind = speaker.PeerHeard
 	case detect.Crashed, detect.Left:
 		out.Kind = speaker.PeerCrashed // a farewell is as good a proof
+	case detect.Quiet:
+		out.Kind = speaker.PeerQuiet
 	case detect.Silent:
 		out.Kind = speaker.PeerSilent
 	case detect.Lost, detect.Regained, detect.Clash: // told in the log and the status

@@ -120,6 +120,7 @@ func (p *Process) open(ctx context.Context) error {
 		return fmt.Errorf("addresses of the VIPs: %w", err)
 	}
 	p.wire = newWire(p.log.With("room", "wire"))
+	p.wire.prepare(p.config.VIP.All())
 	p.proxy = newProxyCheck(p.config, p.log.With("room", "proxy"))
 	p.hooks = newHooks(p.config.VIP.Notify, p.log.With("room", "notify"))
 	p.flows = newKeeper(p.config, p.paths.Flows, p.log.With("room", "flows"))

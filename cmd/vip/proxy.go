@@ -34,8 +34,9 @@ const (
 	// checkEvery is the time between two questions. With the timeout it bounds how long a hung proxy goes unnoticed;
 	// a dead one refuses the next question.
 	checkEvery = 30 * time.Millisecond
-	// patience is how many timeouts a proxy gets whose workers want the CPU and get none.
-	patience = 4
+	// patience is how many timeouts a proxy gets whose workers want the CPU and get none: with 30 processes that want two
+	// cores 0.4 s were seen to be too short.
+	patience = 10
 	// late is how much later than asked for a timer fires in a process that was stopped or starved itself.
 	late = 50 * time.Millisecond
 	// questionLimit ends a question that nobody waits for any more.

@@ -59,7 +59,7 @@ func TestProxyHealth(t *testing.T) {
 		"slow":             {fakeProxy{state: serving(), after: 90 * time.Millisecond}, hung, speaker.Health{Ready: true, Reason: "the proxy serves a complete revision"}, 90 * time.Millisecond},
 		"hung":             {fakeProxy{after: -1}, hung, speaker.Health{Reason: "the proxy says nothing for 100ms"}, 100 * time.Millisecond},
 		"starved":          {fakeProxy{state: serving(), after: 350 * time.Millisecond}, starved, speaker.Health{Ready: true, Reason: "the proxy serves a complete revision"}, 350 * time.Millisecond},
-		"starved too long": {fakeProxy{after: -1}, starved, speaker.Health{Reason: "the proxy says nothing for 100ms"}, 400 * time.Millisecond},
+		"starved too long": {fakeProxy{after: -1}, starved, speaker.Health{Reason: "the proxy says nothing for 100ms"}, time.Second},
 		"dead":             {fakeProxy{err: fmt.Errorf("dial: %w", luapush.ErrUnreachable)}, hung, speaker.Health{Reason: "nobody answers on the proxy's control socket"}, 0},
 		"no revision":      {fakeProxy{state: luapush.State{Workers: []luapush.Worker{{PID: 1}}}}, hung, speaker.Health{Reason: "the proxy has no complete revision yet"}, 0},
 		"no worker":        {fakeProxy{state: luapush.State{Revision: 1}}, hung, speaker.Health{Reason: "no worker of the proxy reports"}, 0},

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"headgate/cmd/config"
 	"headgate/vip/arp"
 	"headgate/vip/ndp"
 	"headgate/vip/speaker"
@@ -54,6 +55,24 @@ const reopen = 500 * time.Millisecond
 
 func newWire(log *slog.Logger) *wire {
 	return &wire{log: log, conflicts: make(chan speaker.Conflict), closed: make(chan struct{}), links: map[place]link{}, refused: map[place]refusal{}}
+}
+
+// prepare opens the links that will be needed, before there is any session with a peer: the kernel closes the files of a
+// process that was killed from the newest to the oldest, and each packet socket takes it some 10 ms (packet_release
+// waits for an RCU grace period). The sessions, whose end is how the others know, must not come after them. A link
+// that cannot be opened now is opened when it is needed.
+func (w *wire) prepare(vips []config.VIPGroup) {
+	for _, g := range vips {
+		for _, text := range g.Addresses {
+			prefix, err := config.ParseVIP(text)
+			if err != nil {
+				continue // validated before
+			}
+			if _, err := w.open(place{g.Interface, prefix.Addr().Is6()}); err != nil {
+				w.log.Debug("link not opened yet", "iface", g.Interface, "err", err)
+			}
+		}
+	}
 }
 
 func placeOf(a speaker.Address) place { return place{a.Interface, a.IP.Is6()} }

@@ -31,6 +31,7 @@ func rooms() []room {
 	)
 	return []room{
 		{path: "cmd", uses: []string{"*"}},
+		{path: "cmd/keepalived", uses: []string{"cmd/config"}, closed: impure()},
 
 		{path: "gateway/snapshot", uses: []string{apis, quanta}, closed: impure()},
 		{path: "gateway/model", closed: impure()},
