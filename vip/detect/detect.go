@@ -333,7 +333,7 @@ func (d *Detector) act(deadline *time.Timer) {
 func (d *Detector) tell(e Event) {
 	log := d.cfg.Log.With("peer", e.Host, "verdict", e.Kind.String(), "reason", e.Reason)
 	switch e.Kind {
-	case State:
+	case State, Quiet: // neither changes anything yet
 	case Crashed, Silent, Clash:
 		log.Warn("peer judged")
 	case Up, Left:

@@ -29,6 +29,8 @@ const (
 	Regained
 	// Clash: two processes answer to one name, this host's or a peer's.
 	Clash
+	// Quiet: all detectors are quiet for so long that Silent may follow in a moment, or may not. Told once for each time.
+	Quiet
 )
 
 // String is the word for logs and metrics.
@@ -50,6 +52,8 @@ func (k Kind) String() string {
 		return "regained"
 	case Clash:
 		return "clash"
+	case Quiet:
+		return "quiet"
 	}
 	return fmt.Sprintf("kind %d", int(k))
 }

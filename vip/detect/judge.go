@@ -43,6 +43,10 @@ type rules struct {
 
 func (r rules) silence() time.Duration { return time.Duration(r.misses) * r.interval }
 
+// doubt is when silence is so near that it is told: early enough that a caller can ask on the wire meanwhile, late enough
+// that heartbeats which are only late rarely get there.
+func (r rules) doubt() time.Duration { return r.silence() - min(r.interval, r.silence()/3) }
+
 type ask struct {
 	host  string
 	nonce [nonceBytes]byte
@@ -69,6 +73,7 @@ type peer struct {
 	suspicion string
 	until     time.Time
 
+	doubted bool      // Quiet was told, and nothing was heard since
 	clashed time.Time // when a clash was told last
 
 	crashes, silences, falseCrashes, falseSilences, doubts uint64
@@ -258,6 +263,9 @@ func (j *judge) due() (time.Time, bool) {
 	var next time.Time
 	for _, p := range j.peers {
 		at := later(p.heard().Add(j.silence()+1), j.grace)
+		if !p.doubted {
+			at = at.Add(j.doubt() - j.silence())
+		}
 		if p.suspected && p.until.Before(at) {
 			at = p.until
 		}
@@ -292,7 +300,7 @@ func (j *judge) leave(now time.Time, from *peer) {
 
 func (j *judge) bury(now time.Time, p *peer, e Event) {
 	p.verdict, p.since, p.reason = e.Kind, now, e.Reason
-	p.asked = time.Time{}
+	p.asked, p.doubted = time.Time{}, false
 	j.emit(now, p, e)
 }
 
@@ -321,8 +329,14 @@ func (j *judge) listenFor(now time.Time, p *peer) {
 		p.suspected = false
 		j.bury(now, p, Event{Kind: Silent, Reason: fmt.Sprintf("all detectors (%s) quiet for %v", j.names(), quiet.Round(time.Millisecond))})
 		return
-	case quiet > j.silence()-j.interval:
+	case quiet > j.doubt():
 		j.challenge(now, p) // its heartbeats may only be late
+		if !p.doubted && !now.Before(j.grace.Add(j.doubt()-j.silence())) {
+			p.doubted = true
+			j.emit(now, p, Event{Kind: Quiet, Reason: fmt.Sprintf("nothing for %v", quiet.Round(time.Millisecond))})
+		}
+	default:
+		p.doubted = false
 	}
 	if now.Before(j.grace) {
 		return

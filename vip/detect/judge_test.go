@@ -118,7 +118,7 @@ func TestSilenceIsThatOfAllDetectors(t *testing.T) {
 	b.pass(time.Second, all(), "alpha", "beta")
 	b.want("both heard", "")
 	b.pass(300*time.Millisecond, []Via{linkVia("eth0")}, "alpha")
-	b.want("beta quiet for three intervals", "")
+	b.want("beta quiet for three intervals", "beta quiet")
 	b.pass(step, []Via{linkVia("eth0")}, "alpha")
 	b.want("beta quiet for longer", "beta silent")
 	b.pass(time.Second, []Via{linkVia("eth0")}, "alpha")
@@ -137,13 +137,19 @@ func TestAVerdictIsDueWhenTheSilenceEnds(t *testing.T) {
 	}
 	b.up("alpha")
 	b.pass(time.Second, all(), "alpha")
-	at, ok := b.due()
-	if late := at.Sub(b.now.Add(300 * time.Millisecond)); !ok || late <= 0 || late > time.Millisecond {
-		t.Errorf("due %v after the last interval, %t; want at once", late, ok)
+	heard := b.now
+	for _, c := range []struct {
+		after time.Duration
+		want  string
+	}{{200 * time.Millisecond, "alpha quiet"}, {300 * time.Millisecond, "alpha silent"}} {
+		at, ok := b.due()
+		if late := at.Sub(heard.Add(c.after)); !ok || late <= 0 || late > time.Millisecond {
+			t.Errorf("due %v after %s, %t; want at once", late, c.after, ok)
+		}
+		b.pass(heard.Add(c.after).Sub(b.now), nil)
+		b.tick(at)
+		b.want("at that time", c.want)
 	}
-	b.pass(300*time.Millisecond, nil)
-	b.tick(at)
-	b.want("at that time", "alpha silent")
 }
 
 func TestADetectorThatNeverHeardIsTold(t *testing.T) {
@@ -159,7 +165,7 @@ func TestOnlyAnAnswerTakesADeathBack(t *testing.T) {
 	b.up("beta")
 	b.pass(time.Second, all(), "beta")
 	b.pass(500*time.Millisecond, all())
-	b.want("silence", "beta silent")
+	b.want("silence", "beta quiet, beta silent")
 	b.asks = nil
 	b.pass(500*time.Millisecond, all(), "beta")
 	b.want("newer heartbeats of the same process", "")
@@ -263,7 +269,7 @@ func TestAStalledJudgeAccusesNobody(t *testing.T) {
 	b.tick(b.now)
 	b.want("the first look", "")
 	b.pass(250*time.Millisecond, nil)
-	b.want("within the grace", "")
+	b.want("within the grace", "alpha quiet, beta quiet")
 	if b.stalls != 1 {
 		t.Errorf("%d stalls counted, want 1", b.stalls)
 	}

@@ -20,14 +20,19 @@ func advertisement(own net.HardwareAddr, vip netip.Addr) ([]byte, error) {
 	return frame(own, vip, netip.IPv6LinkLocalAllNodes(), message)
 }
 
-// solicitation asks for the VIP as duplicate address detection does: from no address, so without our hardware
-// address, and the owner answers to all nodes.
-func solicitation(own net.HardwareAddr, vip netip.Addr) ([]byte, error) {
+// solicitation asks for the VIP, from an address of this host or from none. Asked from an address, the owner answers
+// that one alone. Asked from none, as by duplicate address detection, it answers all nodes, with the override flag: where
+// a dead process's kernel still has the VIP that undoes, for everybody, what the new owner announced a moment before.
+func solicitation(own net.HardwareAddr, from, vip netip.Addr) ([]byte, error) {
 	group, err := ndp.SolicitedNodeMulticast(vip)
 	if err != nil {
 		return nil, fmt.Errorf("neighbor solicitation of %s: %w", vip, err)
 	}
-	return frame(own, netip.IPv6Unspecified(), group, &ndp.NeighborSolicitation{TargetAddress: vip})
+	message := &ndp.NeighborSolicitation{TargetAddress: vip}
+	if !from.IsUnspecified() { // RFC 4861 section 4.3
+		message.Options = []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: own}}
+	}
+	return frame(own, from, group, message)
 }
 
 // The header of a frame and of an IPv6 packet (RFC 8200 section 3).

@@ -51,6 +51,10 @@ func TestClaim(t *testing.T) {
 	}
 }
 
+func from(ip netip.Addr) func(net.HardwareAddr, netip.Addr) ([]byte, error) {
+	return func(own net.HardwareAddr, vip netip.Addr) ([]byte, error) { return solicitation(own, ip, vip) }
+}
+
 // The frames are those of RFC 2464 and RFC 4861; that the kernel takes their checksums is seen by the lab's tests.
 func TestFrames(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -60,7 +64,10 @@ func TestFrames(t *testing.T) {
 		group netip.Addr
 	}{
 		"advertisement": {advertisement, "33:33:00:00:00:01", vip, netip.MustParseAddr("ff02::1")},
-		"solicitation":  {solicitation, "33:33:ff:00:00:10", netip.IPv6Unspecified(), netip.MustParseAddr("ff02::1:ff00:10")},
+		"solicitation":  {from(peer), "33:33:ff:00:00:10", peer, netip.MustParseAddr("ff02::1:ff00:10")},
+		"from no address": {
+			from(netip.IPv6Unspecified()), "33:33:ff:00:00:10", netip.IPv6Unspecified(), netip.MustParseAddr("ff02::1:ff00:10"),
+		},
 	} {
 		frame, err := c.build(own, vip)
 		if err != nil {
@@ -87,4 +94,14 @@ func FuzzClaim(f *testing.F) {
 			t.Errorf("claim of %s by %s", ip, by)
 		}
 	})
+}
+
+func TestParseLocal(t *testing.T) {
+	text := "fe800000000000000000000000000005 02 40 20 80 eth0\n20010db8000000000000000000000001 0a 40 00 80 eth1\n" +
+		"broken\nfe80 0a 40 20 80 eth1\nfe800000000000000000000000000006 0a 40 20 80 eth1\n"
+	for index, want := range map[int]string{2: "fe80::5", 10: "fe80::6", 3: "::"} {
+		if got := parseLocal(text, index); got.String() != want {
+			t.Errorf("interface %d has %s, want %s", index, got, want)
+		}
+	}
 }

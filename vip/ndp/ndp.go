@@ -3,7 +3,8 @@
 // nothing. The speaker's process runs it.
 //
 // It sends whole frames and listens on a raw ICMPv6 socket that is bound to no address. So it needs no
-// link-local address: it works while that one is tentative, and where an administrator wants none.
+// link-local address: it works while that one is tentative, and where an administrator wants none. Where there is
+// one, probes are sent from it.
 package ndp
 
 import (
@@ -51,6 +52,7 @@ type Link struct {
 	closed   chan struct{}
 	once     sync.Once
 	reader   sync.WaitGroup
+	local    *localAddress
 }
 
 // Open starts listening on the interface, in the network namespace of the calling thread; it needs CAP_NET_RAW.
@@ -64,8 +66,12 @@ func Open(iface string, log *slog.Logger) (*Link, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("interface %s: %w", iface, err), sender.Close())
 	}
+	local, err := openLocalAddress()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("interface %s: %w", iface, err), sender.Close(), messages.Close())
+	}
 	l := &Link{
-		log: log.With("iface", iface), sender: sender, messages: messages,
+		log: log.With("iface", iface), sender: sender, messages: messages, local: local,
 		book: rivals.Open(), closed: make(chan struct{}),
 	}
 	l.reader.Go(l.listen)
@@ -110,6 +116,7 @@ func (l *Link) Close() error {
 		err = errors.Join(l.sender.Close(), l.messages.Close())
 		l.reader.Wait()
 		l.book.Close()
+		err = errors.Join(err, l.local.close())
 	})
 	return err
 }
@@ -129,16 +136,18 @@ func (l *Link) Announce(vip netip.Addr) error {
 	return l.sender.Send(frame)
 }
 
-// Probe asks whether anybody has the VIP, by two neighbor solicitations as those of duplicate address detection
-// (RFC 4862 section 5.4.2), and waits 20 ms after each. It returns the hardware address of the first who says
-// that it is his and true, or false if nobody does.
+// Probe asks whether anybody has the VIP, by two neighbor solicitations (RFC 4861 section 7.2.2) from the
+// interface's link-local address, or without one as duplicate address detection does (RFC 4862 section 5.4.2), and
+// waits 20 ms after each. It returns the hardware address of the first who says that it is his and true, or false
+// if nobody does.
 func (l *Link) Probe(ctx context.Context, vip netip.Addr) (net.HardwareAddr, bool, error) {
 	answer, stop := l.book.Probe(vip)
 	defer stop()
+	from := l.from(time.Now())
 	timer := time.NewTimer(probeWait)
 	defer timer.Stop()
 	for range probes {
-		if err := l.solicit(vip); err != nil {
+		if err := l.solicit(from, vip); err != nil {
 			return nil, false, err
 		}
 		timer.Reset(probeWait)
@@ -155,16 +164,25 @@ func (l *Link) Probe(ctx context.Context, vip netip.Addr) (net.HardwareAddr, boo
 	return nil, false, nil
 }
 
-func (l *Link) solicit(vip netip.Addr) error {
+func (l *Link) solicit(from, vip netip.Addr) error {
 	own, err := l.check(vip)
 	if err != nil {
 		return err
 	}
-	frame, err := solicitation(own, vip)
+	frame, err := solicitation(own, from, vip)
 	if err != nil {
 		return err
 	}
 	return l.sender.Send(frame)
+}
+
+// from is the address that probes are sent from.
+func (l *Link) from(now time.Time) netip.Addr {
+	index, err := l.sender.Index()
+	if err != nil {
+		return netip.IPv6Unspecified()
+	}
+	return l.local.of(index, now)
 }
 
 func (l *Link) check(vip netip.Addr) (net.HardwareAddr, error) {

@@ -150,6 +150,24 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// The kernel of a dead owner that is asked must not undo what the new owner has announced.
+func TestAProbeChangesNoNeighbour(t *testing.T) {
+	l := newLab(t)
+	link := open(t, l.ours)
+	l.rival.AddAddress(t, iface, netip.PrefixFrom(vip, 128))
+	l.resolve()
+	netns.Eventually(t, limit, "the client knows the rival", func() bool { return l.clientKnows(l.rival) })
+	l.ours.AddAddress(t, iface, netip.PrefixFrom(vip, 128))
+	announce(t, link)
+	netns.Eventually(t, limit, "the client knows us", func() bool { return l.clientKnows(l.ours) })
+	if got := owner(t, link, vip); got != l.rival.HardwareAddr(t, iface).String() {
+		t.Errorf("answered by %s, want the rival", got)
+	}
+	if !l.clientKnows(l.ours) {
+		t.Error("the answer to our probe made the client know the rival")
+	}
+}
+
 func TestAProbeEnds(t *testing.T) {
 	l := newLab(t)
 	link := open(t, l.ours)

@@ -158,6 +158,8 @@ func (m *machine) judgeBackup(u *unit, now time.Time) {
 			}
 			m.take(u, now, c)
 			u.sticky = word.Manual
+		} else if able && !now.Before(m.graceTill) {
+			m.probeEarly(u, owner, now)
 		}
 		return
 	}
@@ -178,6 +180,8 @@ func (m *machine) judgeBackup(u *unit, now time.Time) {
 		if !m.adopting(u, now) {
 			m.take(u, now, free.change)
 		}
+	case m.probedEarly(u, now):
+		m.take(u, now, free.change)
 	case m.claimedByOther(u, now):
 		u.probe = probing{}
 	case u.probe.token == 0 && !now.Before(u.nextProbe):

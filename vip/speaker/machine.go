@@ -221,6 +221,8 @@ func (m *machine) peerEvent(now time.Time, e PeerEvent) {
 		p.proven = true
 	case PeerSilent:
 		p.fall(now, e.Reason)
+	case PeerQuiet:
+		p.quiet = now
 	case PeerGone:
 		p.fall(now, e.Reason)
 		if m.holderOf(p) == nil {

@@ -16,7 +16,8 @@ type peer struct {
 	alive  bool
 	since  time.Time // of alive
 	reason string
-	proven bool // not alive, and its speaker's end is proven
+	proven bool      // not alive, and its speaker's end is proven
+	quiet  time.Time // when it was said to be quiet last
 	state  *message
 	err    string // its last state could not be read
 	text   []byte // of state, to know it again

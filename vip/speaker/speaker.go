@@ -9,8 +9,9 @@
 //     it (address on, announced, told) before the owner lets go. No connection is refused.
 //   - Whoever takes a VIP does it with a higher term than any it has heard of. Of two owners the lower term lets go
 //     at once; equal terms are resolved by rank.
-//   - A VIP whose owner fell silent is taken only when nobody answers a probe for it (RFC 5227). A crash that is
-//     proven, or the owner's own word that it let go, needs no probe.
+//   - A VIP whose owner fell silent is taken only when nobody answers a probe for it (RFC 5227). The probe begins when
+//     the owner is quiet, so that the verdict does not have to wait for it. A crash that is proven, or the owner's own
+//     word that it let go, needs no probe.
 //   - The kernel forgets an address that this goroutine no longer refreshes. While no peer could take over, it
 //     remembers it for a minute, and a stop leaves it there for the next start to adopt.
 package speaker
@@ -80,6 +81,7 @@ const (
 	PeerSilent                  // nothing was heard of it for too long, on any way
 	PeerCrashed                 // its speaker ended without a word: proven, while its host answers
 	PeerGone                    // it is no member any more
+	PeerQuiet                   // nothing was heard of it for almost as long as PeerSilent takes; it may follow, or not
 )
 
 // PeerEvent is news of a peer. The sender vouches for it: a state is that of the process that lives now, not of one

@@ -34,6 +34,7 @@ type unit struct {
 	freed     freed
 	freeSince time.Time // zero while somebody owns the VIP
 	probe     probing
+	early     early
 	nextProbe time.Time
 	pause     time.Duration // between probes that were answered
 	occupant  net.HardwareAddr
@@ -69,6 +70,17 @@ type offer struct {
 }
 
 // probing is a probe on its way; token is 0 when there is none.
+// early is a probe for a VIP whose owner is quiet: should it be judged silent, nobody needs to ask again.
+type early struct {
+	owner election.Host // "": none
+	began time.Time
+	token uint64 // of the probe while it is under way
+	free  bool   // nobody answered
+}
+
+// earlyLasts is how long that counts: longer than from quiet to silent, shorter than from then to the owner's return.
+const earlyLasts = 500 * time.Millisecond
+
 type probing struct {
 	token uint64
 }
@@ -200,7 +212,7 @@ func (u *unit) want(to election.Host, now time.Time) {
 func (u *unit) rest() {
 	u.sticky, u.wanted, u.offer, u.announces = false, "", offer{}, nil
 	u.contested, u.defend, u.checkAt, u.rivalFrom, u.unready = time.Time{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	u.probe, u.check = probing{}, probing{}
+	u.probe, u.check, u.early = probing{}, probing{}, early{}
 	u.spurned = nil
 	u.freeSince, u.nextProbe, u.pause, u.occupant = time.Time{}, time.Time{}, 0, nil
 	u.held = false

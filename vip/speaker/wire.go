@@ -3,6 +3,7 @@ package speaker
 import (
 	"bytes"
 	"net"
+	"slices"
 	"time"
 
 	"headgate/vip/election"
@@ -23,11 +24,40 @@ func (m *machine) probed(now time.Time, r probeResult) {
 		case u.probe.token == r.token:
 			u.probe = probing{}
 			m.probedFree(u, now, r)
+		case u.early.token == r.token:
+			u.early.token, u.early.free = 0, r.err == nil && m.foreign(r) == nil
 		case u.check.token == r.token:
 			u.check = probing{}
 			m.checked(u, now, r)
 		}
 	}
+}
+
+// probeEarly asks for a VIP whose owner is quiet, once for each time, where this host is the next one for it.
+func (m *machine) probeEarly(u *unit, owner *peer, now time.Time) {
+	if !owner.quiet.After(u.early.began) || now.Sub(owner.quiet) >= earlyLasts {
+		return
+	}
+	next := election.Rank(u.Name, slices.DeleteFunc(m.candidates(u, now), func(c election.Candidate) bool { return c.Host == owner.host }))
+	if len(next) == 0 || next[0].Host != m.Host {
+		return
+	}
+	u.early = early{owner: owner.host, began: now, token: m.startProbe(u).token}
+}
+
+// probedEarly makes the early probe of a VIP whose owner fell silent meanwhile count: as the answer, or as the probe
+// that is under way. True when it is free.
+func (m *machine) probedEarly(u *unit, now time.Time) bool {
+	e := u.early
+	owner, _ := m.owning(u, func(p *peer) bool { return !p.alive })
+	if owner == nil || owner.host != e.owner || e.began.Before(owner.quiet) || now.Sub(e.began) >= earlyLasts {
+		return false
+	}
+	u.early.owner = "" // once
+	if e.token != 0 {
+		u.probe, u.early.token = probing{e.token}, 0
+	}
+	return e.free && m.stillFree(u, now)
 }
 
 // probedFree takes a free VIP for which nobody answers.

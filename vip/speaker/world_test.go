@@ -25,6 +25,7 @@ import (
 const (
 	heartbeat  = 50 * time.Millisecond
 	deadAfter  = 3 * heartbeat
+	quietAfter = 2 * heartbeat
 	probeEvery = 20 * time.Millisecond
 )
 
@@ -101,6 +102,7 @@ type simHost struct {
 	state []byte
 	heard []time.Duration // by host; 0 is never
 	alive []bool
+	quiet []bool
 	dead  []uint64 // by host: the boot whose end was proven
 	// believed is, by host, the boot that proved that it lives.
 	believed []uint64
@@ -125,7 +127,7 @@ func newWorld(t *testing.T, seed uint64, hosts int, vips ...VIP) *world {
 			w: w, index: i, name: election.Host(fmt.Sprintf("edge%d", i+1)), hardware: net.HardwareAddr{2, 0, 0, 0, 0, byte(i + 1)},
 			offset: time.Duration(w.rand.Int64N(int64(time.Hour))), rate: 0.98 + 0.04*w.rand.Float64(),
 			proxy: true, linkUp: true, kernel: map[netip.Addr]simAddress{},
-			heard: make([]time.Duration, hosts), alive: make([]bool, hosts), dead: make([]uint64, hosts), believed: make([]uint64, hosts),
+			heard: make([]time.Duration, hosts), alive: make([]bool, hosts), quiet: make([]bool, hosts), dead: make([]uint64, hosts), believed: make([]uint64, hosts),
 		}
 		for range hosts {
 			h.sessionTo, h.l2To = append(h.sessionTo, true), append(h.l2To, true)
@@ -425,6 +427,13 @@ func (h *simHost) detect(boot uint64) {
 		return
 	}
 	for i, other := range h.w.hosts {
+		quiet := h.alive[i] && h.w.now-h.heard[i] > quietAfter
+		if h.running() && quiet && !h.quiet[i] {
+			h.give(boot, func(m *machine) {
+				m.peerEvent(h.clock(), PeerEvent{Host: other.name, Kind: PeerQuiet, Reason: "nothing for 100ms"})
+			})
+		}
+		h.quiet[i] = quiet
 		if h.running() && h.alive[i] && h.w.now-h.heard[i] > deadAfter {
 			h.alive[i] = false
 			h.give(boot, func(m *machine) {

@@ -47,6 +47,12 @@ type connection struct {
 	done  bool
 }
 
+// What an attempt ends with that took too long.
+const (
+	noAnswer     = "no answer"
+	noConnection = "no connection"
+)
+
 // attemptLimit is how long an attempt may take.
 const attemptLimit = 300 * time.Millisecond
 
@@ -208,9 +214,9 @@ func (c *Client) expire() {
 			if time.Since(oldest.began) < attemptLimit {
 				return
 			}
-			what := "no answer"
+			what := noAnswer
 			if !oldest.sent {
-				what = "no connection"
+				what = noConnection
 			}
 			c.end(oldest, what)
 		}
@@ -230,6 +236,8 @@ func (c *Client) end(conn *connection, why string) {
 // Damage is what a client noticed.
 type Damage struct {
 	Attempts, Failed int
+	// Refused are those of Failed that were not just without an answer for too long, as a busy machine's may be.
+	Refused int
 	// Outage runs from the beginning of the first attempt that failed to the end of the first success that began after
 	// the last failure had begun; 0 without a failure. Where nothing succeeded any more it runs to the end, and Lasting is true.
 	Outage  time.Duration
@@ -249,6 +257,9 @@ func Assess(attempts []Attempt) Damage {
 			continue
 		}
 		d.Failed++
+		if a.Error != noAnswer && a.Error != noConnection {
+			d.Refused++
+		}
 		if first.IsZero() || a.Began.Before(first) {
 			first, d.First = a.Began, a.Error
 		}
@@ -297,7 +308,7 @@ func OpenFlows(t testing.TB, from *netns.Namespace, ip netip.Addr, n int) *Flows
 	var conns []net.Conn
 	err := from.Do(func() error {
 		for range n {
-			conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(ip, 80).String(), flowLimit)
+			conn, err := (&net.Dialer{Timeout: flowLimit}).DialContext(t.Context(), "tcp", netip.AddrPortFrom(ip, 80).String())
 			if err != nil {
 				return err
 			}
@@ -370,7 +381,7 @@ func ask(conn net.Conn) error {
 // counts those that live. The text is why the first one was cut.
 func (f *Flows) Survivors(t testing.TB, since time.Time) (int, string) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * flowLimit); ; time.Sleep(look) {
+	for deadline := time.Now().Add(2 * flowLimit); ; rest() {
 		f.mu.Lock()
 		alive, dead := 0, len(f.dead)
 		for _, at := range f.asked {

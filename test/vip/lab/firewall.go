@@ -84,7 +84,7 @@ func matches(what Talk) [][]expr.Any {
 // Dropped waits until the firewall has dropped something: the fault took effect.
 func (f *Firewall) Dropped(t testing.TB) {
 	t.Helper()
-	for deadline := time.Now().Add(Patience); ; time.Sleep(look) {
+	for deadline := time.Now().Add(Patience); ; rest() {
 		packets := uint64(0)
 		if err := f.do(func(c *nftables.Conn) error {
 			rules, err := c.GetRules(f.table, f.chain)

@@ -2,13 +2,12 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,8 +30,8 @@ type Host struct {
 	lab     *Lab
 	dir     string
 	control *luapush.Client
-	proxy   *process
-	vip     *process
+	proxy   *Process
+	vip     *Process
 	starts  int
 }
 
@@ -58,7 +57,7 @@ func (h *Host) SpawnVIP(t testing.TB) {
 		t.Fatal(err)
 	}
 	h.starts++
-	h.vip = h.start(t, "vip", h.lab.config.Binary, "vip", "run", "--config", h.file())
+	h.vip = h.Run(t, "vip", h.lab.config.Binary, "vip", "run", "--config", h.file())
 }
 
 func (h *Host) file() string { return filepath.Join(h.dir, "vip.yaml") }
@@ -73,7 +72,7 @@ func (h *Host) StartVIP(t testing.TB) {
 // AwaitVIP waits until the VIP process answers.
 func (h *Host) AwaitVIP(t testing.TB) {
 	t.Helper()
-	for deadline := time.Now().Add(Patience); ; time.Sleep(look) {
+	for deadline := time.Now().Add(Patience); ; rest() {
 		_, err := h.ask()
 		if err == nil {
 			return
@@ -85,13 +84,13 @@ func (h *Host) AwaitVIP(t testing.TB) {
 }
 
 // Running tells whether the VIP process lives.
-func (h *Host) Running() bool { return h.vip != nil && h.vip.running() }
+func (h *Host) Running() bool { return h.vip != nil && h.vip.Running() }
 
 // StopVIP ends the VIP process as systemd does and waits for its end; cleanup follows, as in ExecStopPost.
 func (h *Host) StopVIP(t testing.TB) {
 	t.Helper()
-	h.vip.signal(t, syscall.SIGTERM)
-	h.vip.wait(t)
+	h.vip.Signal(t, syscall.SIGTERM)
+	h.vip.Wait(t)
 	if code := h.vip.code(); code != 0 {
 		t.Fatalf("the VIP process of %s ended with %d:\n%s", h.Name, code, h.Tail())
 	}
@@ -101,24 +100,24 @@ func (h *Host) StopVIP(t testing.TB) {
 // KillVIP kills the VIP process with -9. No cleanup follows: the addresses stay as they would without systemd.
 func (h *Host) KillVIP(t testing.TB) {
 	t.Helper()
-	h.vip.signal(t, syscall.SIGKILL)
-	h.vip.wait(t)
+	h.vip.Signal(t, syscall.SIGKILL)
+	h.vip.Wait(t)
 }
 
 // KillBoth kills the VIP process and nginx in one moment.
 func (h *Host) KillBoth(t testing.TB) {
 	t.Helper()
-	h.vip.signal(t, syscall.SIGKILL)
-	h.proxy.signal(t, syscall.SIGKILL)
-	h.vip.wait(t)
-	h.proxy.wait(t)
+	h.vip.Signal(t, syscall.SIGKILL)
+	h.proxy.Signal(t, syscall.SIGKILL)
+	h.vip.Wait(t)
+	h.proxy.Wait(t)
 }
 
 // FreezeVIP stops the VIP process where it stands, and waits until it has stopped.
-func (h *Host) FreezeVIP(t testing.TB) { t.Helper(); h.vip.freeze(t) }
+func (h *Host) FreezeVIP(t testing.TB) { t.Helper(); h.vip.Freeze(t) }
 
 // ThawVIP lets it go on.
-func (h *Host) ThawVIP(t testing.TB) { t.Helper(); h.vip.signal(t, syscall.SIGCONT) }
+func (h *Host) ThawVIP(t testing.TB) { t.Helper(); h.vip.Signal(t, syscall.SIGCONT) }
 
 // PID is that of the VIP process.
 func (h *Host) PID() int { return h.vip.cmd.Process.Pid }
@@ -155,7 +154,7 @@ func (h *Host) paths() vip.Paths {
 }
 
 func (h *Host) ask() (vip.Status, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // also at the end of a test
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // also at the end of a test
 	defer cancel()
 	return vip.Ask(ctx, h.paths())
 }
@@ -187,6 +186,9 @@ func (h *Host) Order(t testing.TB, name string, o vip.Order) {
 	}
 }
 
+// Dir is the folder of the host's files.
+func (h *Host) Dir() string { return h.dir }
+
 // Log is what the VIP process has said so far, over all its runs.
 func (h *Host) Log() string {
 	text, err := os.ReadFile(filepath.Join(h.dir, "vip.log"))
@@ -205,18 +207,19 @@ func tail(text string) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// process is a child with a process group of its own.
-type process struct {
+// Process is a child with a process group of its own. It is killed when the test ends.
+type Process struct {
 	cmd   *exec.Cmd
 	log   string
 	ended chan struct{} // closed once it has ended
-	once  sync.Once
+	// children are those that it had when it was last signalled.
+	children []int
 }
 
-// start runs a program in the host's namespace; its output goes to NAME.log. It is killed when the test ends.
-func (h *Host) start(t testing.TB, name string, argv ...string) *process {
+// Run starts a program in the host's namespace; its output is added to NAME.log.
+func (h *Host) Run(t testing.TB, name string, argv ...string) *Process {
 	t.Helper()
-	p := &process{log: filepath.Join(h.dir, name+".log"), ended: make(chan struct{})}
+	p := &Process{log: filepath.Join(h.dir, name+".log"), ended: make(chan struct{})}
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // no secret in it
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +242,8 @@ func (h *Host) start(t testing.TB, name string, argv ...string) *process {
 	return p
 }
 
-func (p *process) running() bool {
+// Running tells whether it lives.
+func (p *Process) Running() bool {
 	select {
 	case <-p.ended:
 		return false
@@ -249,9 +253,10 @@ func (p *process) running() bool {
 }
 
 // code is the exit code, -1 when a signal ended it.
-func (p *process) code() int { return p.cmd.ProcessState.ExitCode() }
+func (p *Process) code() int { return p.cmd.ProcessState.ExitCode() }
 
-func (p *process) tail() string {
+// Tail is the end of its log.
+func (p *Process) Tail() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
@@ -259,40 +264,70 @@ func (p *process) tail() string {
 	return tail(string(text))
 }
 
-func (p *process) signal(t testing.TB, sig syscall.Signal) {
+// Signal sends a signal to the whole group.
+func (p *Process) Signal(t testing.TB, sig syscall.Signal) {
 	t.Helper()
+	p.children = children(p.cmd.Process.Pid)
 	if err := syscall.Kill(-p.cmd.Process.Pid, sig); err != nil {
-		t.Fatalf("signal %s: %v\n%s", p.cmd.Path, err, p.tail())
+		t.Fatalf("signal %s: %v\n%s", p.cmd.Path, err, p.Tail())
 	}
 }
 
-// freeze stops a process group and asserts that it has stopped.
-func (p *process) freeze(t testing.TB) {
+// Freeze stops a process group where it stands and waits until it has stopped.
+func (p *Process) Freeze(t testing.TB) {
 	t.Helper()
-	p.signal(t, syscall.SIGSTOP)
-	for deadline := time.Now().Add(Patience); !stopped(p.cmd.Process.Pid); {
+	p.Signal(t, syscall.SIGSTOP)
+	for deadline := time.Now().Add(Patience); state(p.cmd.Process.Pid) != 'T'; rest() {
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d did not stop", p.cmd.Process.Pid)
 		}
 	}
 }
 
-func stopped(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && strings.Contains(string(text), ") T ")
-}
-
-// wait waits for the end, and for that of the whole group.
-func (p *process) wait(t testing.TB) {
+// Wait waits for the end, and for that of the children that it had when it was last signalled.
+func (p *Process) Wait(t testing.TB) {
 	t.Helper()
 	select {
 	case <-p.ended:
 	case <-time.After(Patience):
-		t.Fatalf("%s did not end within %s:\n%s", p.cmd.Path, Patience, p.tail())
+		t.Fatalf("%s did not end within %s:\n%s", p.cmd.Path, Patience, p.Tail())
 	}
-	for deadline := time.Now().Add(Patience); !errors.Is(syscall.Kill(-p.cmd.Process.Pid, 0), syscall.ESRCH); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the processes of %s did not end", p.cmd.Path)
+	for _, pid := range p.children {
+		for deadline := time.Now().Add(Patience); state(pid) != gone; rest() {
+			if time.Now().After(deadline) {
+				t.Fatalf("a child of %s did not end", p.cmd.Path)
+			}
 		}
 	}
 }
+
+// gone is the state of a process that has ended: a zombie, whoever is to reap it, holds nothing any more.
+const gone = 'Z'
+
+// state is the letter of a process's state (proc_pid_stat(5)); gone for none.
+func state(pid int) byte {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	at := strings.LastIndexByte(string(text), ')')
+	if err != nil || at < 0 || len(text) < at+3 {
+		return gone
+	}
+	return text[at+2]
+}
+
+// children lists those of a process.
+func children(pid int) []int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return nil // it has ended
+	}
+	var list []int
+	for _, field := range strings.Fields(string(text)) {
+		if child, err := strconv.Atoi(field); err == nil {
+			list = append(list, child)
+		}
+	}
+	return list
+}
+
+// PID is that of the process, which leads the group.
+func (p *Process) PID() int { return p.cmd.Process.Pid }

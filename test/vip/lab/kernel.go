@@ -13,7 +13,6 @@ import (
 // moment is missed, however short.
 type Kernel struct {
 	mu      sync.Mutex // guards the rest
-	names   []string
 	events  []Event
 	failure error
 	holds   map[netip.Addr]map[string]bool

@@ -68,8 +68,7 @@ type Lab struct {
 func New(t testing.TB, c Config) *Lab {
 	t.Helper()
 	netns.Require(t)
-	dir := t.TempDir()
-	open(t, dir)
+	dir := folder(t)
 	l := &Lab{config: c, dir: dir, key: filepath.Join(dir, "gossip.key")}
 	l.WriteKey(t, l.key)
 	if c.Switch {
@@ -85,14 +84,19 @@ func New(t testing.TB, c Config) *Lab {
 	return l
 }
 
-// open lets nginx's workers, which are of another user, reach what is in a folder and above it.
-func open(t testing.TB, dir string) {
+// folder makes one that nginx's workers, which are of another user, can reach, with a short path: those of sockets are
+// limited. It is removed when the test ends.
+func folder(t testing.TB) string {
 	t.Helper()
-	for ; dir != filepath.Dir(dir) && dir != os.TempDir(); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // see above
-			t.Fatal(err)
-		}
+	dir, err := os.MkdirTemp("", "lab-") //nolint:usetesting // its paths are too long
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // see above
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // clientNumber is the last part of the client's addresses.
@@ -223,12 +227,16 @@ func (l *Lab) Settled(t testing.TB) *Host {
 			}
 			t.Fatalf("not settled within %s: %s", Patience, why)
 		}
-		time.Sleep(look) // no sign of the process would tell what all of them think
+		rest()
 	}
 }
 
 // look is how often the processes are asked.
 const look = 10 * time.Millisecond
+
+func rest() {
+	time.Sleep(look) // processes and kernels are asked; neither gives a sign when the answer changes
+}
 
 func (l *Lab) settled() (*Host, string) {
 	owner := map[string]string{}

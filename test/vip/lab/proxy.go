@@ -25,8 +25,7 @@ type Proxy struct {
 // Assemble runs the daemon once, until the proxy has applied a complete revision.
 func Assemble(t testing.TB, binary string) *Proxy {
 	t.Helper()
-	dir := t.TempDir()
-	open(t, dir)
+	dir := folder(t)
 	manifests := filepath.Join(dir, "manifests")
 	if err := os.Mkdir(manifests, 0o755); err != nil { //nolint:gosec // no secret in it
 		t.Fatal(err)
@@ -52,7 +51,7 @@ runtimeDir: %q
 func (p *Proxy) run(t testing.TB, binary, file string) {
 	t.Helper()
 	var log bytes.Buffer
-	daemon := exec.Command(binary, "run", "--config", file)
+	daemon := exec.CommandContext(context.WithoutCancel(t.Context()), binary, "run", "--config", file)
 	daemon.Stdout, daemon.Stderr = &log, &log
 	daemon.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Setpgid: true}
 	if err := daemon.Start(); err != nil {
@@ -64,8 +63,8 @@ func (p *Proxy) run(t testing.TB, binary, file string) {
 		_ = daemon.Process.Signal(syscall.SIGTERM)
 		<-ended
 	}()
-	for deadline := time.Now().Add(Patience); ; time.Sleep(look) {
-		out, _ := exec.Command(binary, "status", "--config", file, "-o", "json").Output() // degraded for a while
+	for deadline := time.Now().Add(Patience); ; rest() {
+		out, _ := exec.CommandContext(t.Context(), binary, "status", "--config", file, "-o", "json").Output() // degraded for a while
 		var status struct {
 			Ready    bool
 			Revision struct{ Applied uint64 }
@@ -145,19 +144,19 @@ func (h *Host) SpawnProxy(t testing.TB) {
 		}
 	}
 	prefix := filepath.Join(h.dir, "run")
-	h.proxy = h.start(t, "proxy", h.lab.config.Proxy.binary, "-p", prefix+"/", "-c", filepath.Join(prefix, "nginx.conf"))
+	h.proxy = h.Run(t, "proxy", h.lab.config.Proxy.binary, "-p", prefix+"/", "-c", filepath.Join(prefix, "nginx.conf"))
 }
 
 // AwaitProxy waits until the proxy's control socket tells of a worker with a complete revision.
 func (h *Host) AwaitProxy(t testing.TB) {
 	t.Helper()
 	why := error(nil)
-	for deadline := time.Now().Add(Patience); ; time.Sleep(look) {
+	for deadline := time.Now().Add(Patience); ; rest() {
 		if why = h.proxyServes(t.Context()); why == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the proxy of %s does not serve: %v\n%s", h.Name, why, h.proxy.tail())
+			t.Fatalf("the proxy of %s does not serve: %v\n%s", h.Name, why, h.proxy.Tail())
 		}
 	}
 }
@@ -175,12 +174,12 @@ func (h *Host) proxyServes(ctx context.Context) error {
 // KillProxy kills nginx, all processes at once.
 func (h *Host) KillProxy(t testing.TB) {
 	t.Helper()
-	h.proxy.signal(t, syscall.SIGKILL)
-	h.proxy.wait(t)
+	h.proxy.Signal(t, syscall.SIGKILL)
+	h.proxy.Wait(t)
 }
 
 // FreezeProxy stops nginx where it stands: it accepts and answers nobody.
-func (h *Host) FreezeProxy(t testing.TB) { t.Helper(); h.proxy.freeze(t) }
+func (h *Host) FreezeProxy(t testing.TB) { t.Helper(); h.proxy.Freeze(t) }
 
 // ThawProxy lets it go on.
-func (h *Host) ThawProxy(t testing.TB) { t.Helper(); h.proxy.signal(t, syscall.SIGCONT) }
+func (h *Host) ThawProxy(t testing.TB) { t.Helper(); h.proxy.Signal(t, syscall.SIGCONT) }
