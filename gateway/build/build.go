@@ -181,7 +181,7 @@ func (b *Builder) LearnRegexes(verdicts map[string]string) {
 		}
 	}
 	isChanged := func(pattern string) bool { return changed[pattern] }
-	for _, e := range b.inputs.entries {
+	for e := range b.inputs.withPatterns {
 		if slices.ContainsFunc(e.parsed.patterns, isChanged) ||
 			(e.served != nil && slices.ContainsFunc(e.served.patterns, isChanged)) {
 			b.inputs.unsettled[e] = struct{}{}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"headgate/gateway/model"
 	"headgate/gateway/snapshot"
@@ -26,10 +27,13 @@ const (
 
 const tlsSecretType = "kubernetes.io/tls"
 
-// certificate is what a TLS Secret holds.
+// certificate is what a TLS Secret holds. Of the parsed leaf only this is kept: at 5,000 certificates the rest takes 8 MB.
 type certificate struct {
 	model *model.Certificate
-	leaf  *x509.Certificate
+	names []string // whom it is made for, as it says it
+	// unnamed tells that it is made for IP addresses alone; names is the common name then, which does not count.
+	unnamed    bool
+	begin, end time.Time
 }
 
 // parseCertificate reads a TLS Secret. The error names the key of the Secret and what to write, and never
@@ -53,9 +57,13 @@ func parseCertificate(s *snapshot.Secret) (*certificate, error) {
 	if err != nil {
 		return nil, errors.New("tls.key holds a kind of key that cannot be served; write an RSA, ECDSA or Ed25519 key")
 	}
-	out := &certificate{leaf: chain[0], model: &model.Certificate{
-		ID: certificateID(s.Key), Key: der, NotAfter: chain[0].NotAfter,
+	leaf := chain[0]
+	out := &certificate{names: leaf.DNSNames, begin: leaf.NotBefore, end: leaf.NotAfter, model: &model.Certificate{
+		ID: certificateID(s.Key), Key: der, NotAfter: leaf.NotAfter,
 	}}
+	if len(out.names) == 0 {
+		out.names, out.unnamed = []string{leaf.Subject.CommonName}, len(leaf.IPAddresses) > 0
+	}
 	for _, c := range chain {
 		out.model.Chain = append(out.model.Chain, c.Raw)
 	}
@@ -175,14 +183,10 @@ func checkFit(chain []*x509.Certificate, key crypto.Signer) error {
 // covers tells whether the certificate is made for a host. The common name counts only where there are no
 // alternative names, as in ingress-nginx.
 func (c *certificate) covers(name model.HostName) bool {
-	if name == model.AnyHost {
+	if name == model.AnyHost || c.unnamed {
 		return false
 	}
-	names := c.leaf.DNSNames
-	if len(names) == 0 && len(c.leaf.IPAddresses) == 0 {
-		names = []string{c.leaf.Subject.CommonName}
-	}
-	for _, n := range names {
+	for _, n := range c.names {
 		san, err := model.ParseHostName(n)
 		if err != nil || san == model.AnyHost {
 			continue
@@ -194,15 +198,11 @@ func (c *certificate) covers(name model.HostName) bool {
 	return false
 }
 
-// names tells for whom the certificate is made, for a message.
-func (c *certificate) names() string {
-	names := c.leaf.DNSNames
-	if len(names) == 0 {
-		names = []string{c.leaf.Subject.CommonName}
-	}
+// shownNames tells for whom the certificate is made, for a message.
+func (c *certificate) shownNames() string {
 	const most = 5
-	text := strings.Join(names[:min(most, len(names))], ", ")
-	if len(names) > most {
+	text := strings.Join(c.names[:min(most, len(c.names))], ", ")
+	if len(c.names) > most {
 		text += ", …"
 	}
 	return shown(text)

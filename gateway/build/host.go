@@ -30,6 +30,8 @@ type hostOutput struct {
 	identities map[model.IdentityID]*model.Identity
 	fastcgis   map[model.FastCGIID]*model.FastCGI
 	overlays   map[string]*annotations.Balancing // by name of the policy
+	// profiles are those of its routes but the default one, each once. Nil for nearly all hosts.
+	profiles []model.Profile
 	// peerSecrets are those of secrets that are for TLS to peers.
 	peerSecrets []snapshot.Key
 }
@@ -105,11 +107,12 @@ func (b *Builder) replaceHost(name model.HostName, next *hostOutput) {
 	if last != nil {
 		b.unuse(name, last, next)
 	}
-	var host *model.Host
-	if next != nil {
-		host = next.host
+	switch {
+	case next == nil:
+		b.changedHosts[name] = nil
+	case last == nil || last.host != next.host:
+		b.changedHosts[name] = next.host
 	}
-	b.changedHosts[name] = host
 }
 
 func (h *hostBuild) build() hostOutput {
@@ -135,8 +138,31 @@ func (h *hostBuild) build() hostOutput {
 		peerSecrets: sortedUnique(h.peerSecretKeys, snapshot.Key.Compare),
 		upstreams:   sortedUnique(h.usedUpstreams, compareUpstreamRefs),
 
-		identities: h.identities, fastcgis: h.fastcgis, overlays: h.overlays,
+		identities: h.identities, fastcgis: h.fastcgis, overlays: h.overlays, profiles: profilesOf(host, h.profile),
 	}
+}
+
+// profilesOf lists the profiles of a host but the default one, each once.
+func profilesOf(h *model.Host, standard model.Profile) []model.Profile {
+	var all []model.Profile
+	var seen map[model.Profile]struct{}
+	last := standard
+	for _, r := range h.Routes {
+		// Neighbours mostly have the same one: to compare it takes a tenth of hashing it.
+		if r.Profile == last || r.Profile == standard {
+			continue
+		}
+		last = r.Profile
+		if _, twice := seen[last]; twice {
+			continue
+		}
+		if seen == nil {
+			seen = map[model.Profile]struct{}{}
+		}
+		seen[last] = struct{}{}
+		all = append(all, last)
+	}
+	return all
 }
 
 // claimKey is what may exist once in a host.

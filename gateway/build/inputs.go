@@ -25,6 +25,9 @@ type inputs struct {
 	// served is nil when an Ingress became or ceased to be ours.
 	served []snapshot.Key
 
+	// withPatterns are the entries with regexes, and standIns those of which an older version is served.
+	withPatterns, standIns map[*entry]struct{}
+
 	unsettled     map[*entry]struct{}
 	dirtyHosts    map[model.HostName]struct{}
 	dirtyServices map[snapshot.Key]struct{}
@@ -53,6 +56,8 @@ func newInputs() inputs {
 		answers:       map[string]*snapshot.Resolution{},
 		ill:           map[model.UpstreamID][]netip.AddrPort{},
 		byHost:        map[model.HostName][]*entry{},
+		withPatterns:  map[*entry]struct{}{},
+		standIns:      map[*entry]struct{}{},
 		unsettled:     map[*entry]struct{}{},
 		dirtyHosts:    map[model.HostName]struct{}{},
 		dirtyServices: map[snapshot.Key]struct{}{},
@@ -97,24 +102,48 @@ func (b *Builder) takeIn(s *snapshot.Snapshot) {
 
 func (b *Builder) takeIngress(key snapshot.Key, old, src *snapshot.Ingress) {
 	in := &b.inputs
-	if e := in.entries[key]; e != nil {
-		in.unlink(e)
-		delete(in.unsettled, e)
+	before := in.entries[key]
+	if before != nil {
+		in.forget(before)
 		delete(in.entries, key)
-		if e.ours {
-			in.served = nil
-		}
 	}
 	if old != nil && (src == nil || identity(old) != identity(src)) {
 		delete(b.memory.lastGood, identity(old))
 	}
 	if src == nil {
 		b.notes.set("ingress", key.String(), nil)
+		if before != nil && before.ours {
+			in.served = nil
+		}
 		return
 	}
 	e := &entry{src: src, parsed: b.parse(src)}
+	e.ours = before != nil && before.ours // as the list of served Ingresses has it; settle decides
 	in.entries[key] = e
 	in.unsettled[e] = struct{}{}
+}
+
+// forget takes an entry out of everything but the entries.
+func (in *inputs) forget(e *entry) {
+	in.unlink(e)
+	delete(in.unsettled, e)
+	delete(in.withPatterns, e)
+	delete(in.standIns, e)
+}
+
+// sort puts a settled entry among those that are looked for.
+func (in *inputs) sort(e *entry) {
+	standIn := e.served != nil && e.served != e.parsed
+	mark(in.standIns, e, standIn)
+	mark(in.withPatterns, e, len(e.parsed.patterns) > 0 || (standIn && len(e.served.patterns) > 0))
+}
+
+func mark(set map[*entry]struct{}, e *entry, in bool) { //nolint:revive // flag-parameter: in or out
+	if in {
+		set[e] = struct{}{}
+	} else {
+		delete(set, e)
+	}
 }
 
 func (in *inputs) takeSlice(old, slice *snapshot.EndpointSlice) {
@@ -148,6 +177,7 @@ func (b *Builder) settle() {
 			in.served = nil
 		}
 		in.link(e)
+		in.sort(e)
 	}
 	clear(in.unsettled)
 }
@@ -250,6 +280,7 @@ func compareAge(a, b *entry) int {
 // eachChange calls back for every key whose object is not the same pointer in both lists. Lists of a
 // Snapshot are sorted and hold a key once; one that is not is sorted here, in a copy.
 func eachChange[T any](old, next []*T, key func(*T) snapshot.Key, change func(key snapshot.Key, old, next *T)) {
+	old, next = withoutEqualEnds(old, next)
 	old, next = sortedBy(old, key), sortedBy(next, key)
 	for len(old) > 0 || len(next) > 0 {
 		switch order := compareHeads(old, next, key); {
@@ -266,6 +297,21 @@ func eachChange[T any](old, next []*T, key func(*T) snapshot.Key, change func(ke
 			old, next = old[1:], next[1:]
 		}
 	}
+}
+
+// withoutEqualEnds cuts off what both lists begin and end with: of 10,000 objects, few change at a time, and to compare
+// a pointer takes a tenth of comparing a key.
+func withoutEqualEnds[T any](old, next []*T) (oldRest, nextRest []*T) {
+	if len(old) == len(next) && (len(old) == 0 || &old[0] == &next[0]) {
+		return nil, nil
+	}
+	for len(old) > 0 && len(next) > 0 && old[0] == next[0] {
+		old, next = old[1:], next[1:]
+	}
+	for len(old) > 0 && len(next) > 0 && old[len(old)-1] == next[len(next)-1] {
+		old, next = old[:len(old)-1], next[:len(next)-1]
+	}
+	return old, next
 }
 
 func compareHeads[T any](old, next []*T, key func(*T) snapshot.Key) int {

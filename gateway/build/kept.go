@@ -52,10 +52,8 @@ func (k Kept) Equal(o Kept) bool {
 // LastGood gives what is to be kept over a restart of the daemon.
 func (b *Builder) LastGood() Kept {
 	var k Kept
-	for _, e := range b.inputs.entries {
-		if e.served != nil && e.served != e.parsed {
-			k.Ingresses = append(k.Ingresses, e.served.src)
-		}
+	for e := range b.inputs.standIns {
+		k.Ingresses = append(k.Ingresses, e.served.src)
 	}
 	for key, last := range b.memory.services {
 		if last.of != b.inputs.services[key] {

@@ -34,6 +34,7 @@ type outputs struct {
 	peerSecretUsers map[snapshot.Key]int // hosts
 	identities      catalogue[model.IdentityID, model.Identity]
 	fastcgis        catalogue[model.FastCGIID, model.FastCGI]
+	profiles        profileCounts
 
 	secrets             map[snapshot.Key]*secretState
 	certificateUsers    map[snapshot.Key]int // hosts, and the setting of the default certificate
@@ -64,6 +65,7 @@ func newOutputs() outputs {
 		peerSecretUsers:     map[snapshot.Key]int{},
 		identities:          newCatalogue[model.IdentityID, model.Identity](),
 		fastcgis:            newCatalogue[model.FastCGIID, model.FastCGI](),
+		profiles:            newProfileCounts(),
 		secrets:             map[snapshot.Key]*secretState{},
 		certificateUsers:    map[snapshot.Key]int{},
 		kept:                map[snapshot.Key]*model.Certificate{},
@@ -87,6 +89,7 @@ func (b *Builder) result(s *snapshot.Snapshot) *Result {
 			Certificates: b.certificates,
 			Identities:   b.identities.sorted(),
 			FastCGI:      b.fastcgis.sorted(),
+			Profiles:     b.profiles.sorted(),
 		},
 		Problems:       b.notes.list(),
 		Served:         b.servedKeys(s),
@@ -134,6 +137,7 @@ func (b *Builder) use(name model.HostName, out *hostOutput) {
 	}
 	b.identities.use(out.identities)
 	b.fastcgis.use(out.fastcgis)
+	b.profiles.use(out.profiles)
 	if id := out.host.Certificate; id != "" {
 		b.useCertificate(keyOfCertificate(id), 1)
 	}
@@ -169,6 +173,7 @@ func (b *Builder) unuse(name model.HostName, out, next *hostOutput) {
 	}
 	b.identities.unuse(out.identities)
 	b.fastcgis.unuse(out.fastcgis)
+	b.profiles.unuse(out.profiles)
 	if id := out.host.Certificate; id != "" {
 		b.useCertificate(keyOfCertificate(id), -1)
 	}

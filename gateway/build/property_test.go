@@ -293,8 +293,11 @@ func requireEqual(t *rapid.T, got, want *Result) {
 			"certificates": slices.Concat(r.Model.Certificates), "problems": slices.Concat(r.Problems),
 			"served": slices.Concat(r.Served), "names": slices.Concat(r.ExternalNames), "regexes": slices.Concat(r.UnknownRegexes),
 			"checks": slices.Concat(r.Checks), "identities": slices.Concat(r.Model.Identities), "fastcgi": slices.Concat(r.Model.FastCGI),
-			"peer secrets": slices.Concat(r.PeerSecrets),
+			"peer secrets": slices.Concat(r.PeerSecrets), "profiles": slices.Concat(r.Model.Profiles),
 		}
+	}
+	if want := routesProfiles(got.Model); !slices.Equal(got.Model.Profiles, want) {
+		t.Fatalf("the model lists profiles %+v, its routes have %+v", got.Model.Profiles, want)
 	}
 	a, b := parts(got), parts(want)
 	for name := range a {
@@ -302,6 +305,23 @@ func requireEqual(t *rapid.T, got, want *Result) {
 			t.Fatalf("%s differ:\nincremental  %s\nfrom scratch %s", name, spelled(a[name]), spelled(b[name]))
 		}
 	}
+}
+
+// routesProfiles are those of the routes but the default one, as Model.Profiles must have them.
+func routesProfiles(m *model.Model) []model.Profile {
+	used := map[string]model.Profile{}
+	for _, h := range m.Hosts {
+		for _, r := range h.Routes {
+			if r.Profile != m.Settings.DefaultProfile {
+				used[r.Profile.Name()] = r.Profile
+			}
+		}
+	}
+	var all []model.Profile
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		all = append(all, used[name])
+	}
+	return all
 }
 
 // spelled follows the pointers of a list.

@@ -55,7 +55,7 @@ func (b *Builder) unknownRegexes() []string {
 
 // eachPattern visits the regexes of the versions that are served or wait to be.
 func (b *Builder) eachPattern(visit func(string)) {
-	for _, e := range b.inputs.entries {
+	for e := range b.inputs.withPatterns {
 		if !e.ours {
 			continue
 		}

@@ -100,7 +100,7 @@ func (h *hostBuild) certificateOf(c tlsClaim) model.CertificateID {
 	case cert != nil && !cert.covers(h.name):
 		h.problems = append(h.problems, c.in.warning(field, CertificateMismatch, fmt.Sprintf(
 			"the certificate in Secret %s is made for %s, not for host %q, which is served with the default certificate; write a certificate for the host",
-			key, cert.names(), h.name)))
+			key, cert.shownNames(), h.name)))
 		return ""
 	case err != nil:
 		h.problems = append(h.problems, c.in.warning(field, InvalidCertificate, fmt.Sprintf(
@@ -183,7 +183,7 @@ func (b *Builder) serveCertificate(key snapshot.Key, now time.Time) (*model.Cert
 			"; until then the last good certificate is served, or the default one where there is none")
 	}
 	delete(b.kept, key)
-	switch from, until := cert.leaf.NotBefore, cert.leaf.NotAfter; {
+	switch from, until := cert.begin, cert.end; {
 	case now.Before(from):
 		b.checkedUntil = earlier(b.checkedUntil, from)
 		return cert.model, note("data[tls.crt]", CertificateNotYetValid, fmt.Sprintf(

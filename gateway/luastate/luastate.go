@@ -5,6 +5,7 @@
 package luastate
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
@@ -50,85 +51,107 @@ func Hash(body []byte) string {
 // many profiles at once, but over time every Secret of peers makes new ones.
 const maxProfileNames = 10_000
 
-// Encoder encodes models. It remembers the bodies of the last one by the identity of its parts, so
-// that an unchanged host, upstream or certificate costs a map lookup. Not goroutine-safe.
+// Encoder encodes models. It remembers the objects of the last one by the identity of its parts, so
+// that an unchanged host, upstream or certificate costs the comparison of a pointer. Not goroutine-safe.
 type Encoder struct {
 	profiles     *profileNames
-	hosts        map[*model.Host][]Object
-	upstreams    map[*model.Upstream]Object
-	certificates map[*model.Certificate]Object
+	certificates section[model.Certificate]
+	hosts, snis  section[model.Host]
+	upstreams    section[model.Upstream]
+	last         State
 }
 
 // NewEncoder returns an encoder that remembers nothing yet.
 func NewEncoder() *Encoder { return &Encoder{profiles: newProfileNames(model.Profile{})} }
 
 // Encode turns m into its objects. Equal models give equal states. Where a model breaks its promise
-// and names a host, upstream or certificate twice, the first one counts.
+// and names a host, upstream or certificate twice, the first one counts. The State is never changed later.
 func (e *Encoder) Encode(m *model.Model) State {
 	if e.profiles.inlined != m.Settings.DefaultProfile {
 		// Routes name every profile but the default one.
-		e.hosts, e.profiles = nil, newProfileNames(m.Settings.DefaultProfile)
+		e.hosts, e.profiles = section[model.Host]{}, newProfileNames(m.Settings.DefaultProfile)
 	}
 	if len(e.profiles.names) > maxProfileNames {
 		clear(e.profiles.names)
 	}
-	hosts := make(map[*model.Host][]Object, len(m.Hosts))
-	upstreams := make(map[*model.Upstream]Object, len(m.Upstreams))
-	certificates := make(map[*model.Certificate]Object, len(m.Certificates))
-
-	// In the order of their pointers, as the lists of a model are mostly sorted: there is nothing to sort then.
-	objects := make([]Object, 0, 2*len(m.Hosts)+len(m.Upstreams)+len(m.Certificates)+1)
-	for _, c := range m.Certificates {
-		certificates[c] = remembered(e.certificates, c, func() Object {
-			if c.Keep {
-				return Object{Pointer: "cert/" + string(c.ID), Keep: true}
-			}
-			return newObject("cert/"+string(c.ID), encodeCertificate(c))
-		})
-		objects = append(objects, certificates[c])
+	changed := e.certificates.encode(m.Certificates, nameOfCertificate, certificateObject)
+	changed = e.hosts.encode(m.Hosts, nameOfHost, func(h *model.Host) Object {
+		return newObject("host/"+string(h.Name), hostBody(h, e.profiles))
+	}) || changed
+	changed = e.snis.encode(m.Hosts, nameOfHost, sniObject) || changed
+	changed = e.upstreams.encode(m.Upstreams, nameOfUpstream, upstreamObject) || changed
+	settings := newObject("setting/global", encodeSettings(m.Settings))
+	if changed || e.settings() != settings.Hash {
+		e.last = e.together(settings)
 	}
-	for _, h := range m.Hosts {
-		hosts[h] = remembered(e.hosts, h, func() []Object { return encodeHost(h, e.profiles) })
-		objects = append(objects, hosts[h][0])
-	}
-	objects = append(objects, newObject("setting/global", encodeSettings(m.Settings)))
-	for _, h := range m.Hosts {
-		objects = append(objects, hosts[h][1:]...)
-	}
-	for _, u := range m.Upstreams {
-		upstreams[u] = remembered(e.upstreams, u, func() Object {
-			return newObject("upstream/"+string(u.ID), encodeUpstream(u))
-		})
-		objects = append(objects, upstreams[u])
-	}
-	e.hosts, e.upstreams, e.certificates = hosts, upstreams, certificates
-
-	byPointer := func(a, b Object) int { return strings.Compare(a.Pointer, b.Pointer) }
-	if !slices.IsSortedFunc(objects, byPointer) {
-		slices.SortStableFunc(objects, byPointer)
-	}
-	objects = slices.CompactFunc(objects, func(a, b Object) bool { return a.Pointer == b.Pointer })
-	return State{Objects: objects}
+	return e.last
 }
 
-func remembered[K comparable, V any](memory map[K]V, key K, encode func() V) V {
-	if v, ok := memory[key]; ok {
-		return v
+// settings is the hash of the last settings.
+func (e *Encoder) settings() string {
+	at, found := slices.BinarySearchFunc(e.last.Objects, "setting/global", func(o Object, p string) int { return strings.Compare(o.Pointer, p) })
+	if !found {
+		return ""
 	}
-	return encode()
+	return e.last.Objects[at].Hash
+}
+
+// together makes one list of the sections, in the order of their pointers: as the lists of a model are mostly sorted,
+// there is nothing to sort then.
+func (e *Encoder) together(settings Object) State {
+	all := make([]Object, 0, len(e.certificates.objects)+2*len(e.hosts.objects)+len(e.upstreams.objects)+1)
+	all = append(all, e.certificates.objects...)
+	all = append(all, e.hosts.objects...)
+	all = append(all, settings)
+	for i := range e.snis.objects {
+		if o := &e.snis.objects[i]; o.Pointer != "" {
+			all = append(all, *o)
+		}
+	}
+	all = append(all, e.upstreams.objects...)
+	if !rising(all) {
+		slices.SortStableFunc(all, func(a, b Object) int { return strings.Compare(a.Pointer, b.Pointer) })
+		all = slices.CompactFunc(all, func(a, b Object) bool { return a.Pointer == b.Pointer })
+	}
+	return State{Objects: all}
+}
+
+// rising tells whether the pointers are sorted, each once.
+func rising(all []Object) bool {
+	for i := 1; i < len(all); i++ {
+		if all[i-1].Pointer >= all[i].Pointer {
+			return false
+		}
+	}
+	return true
+}
+
+func nameOfHost(h *model.Host) string               { return string(h.Name) }
+func nameOfUpstream(u *model.Upstream) string       { return string(u.ID) }
+func nameOfCertificate(c *model.Certificate) string { return string(c.ID) }
+
+func certificateObject(c *model.Certificate) Object {
+	if c.Keep {
+		return Object{Pointer: "cert/" + string(c.ID), Keep: true}
+	}
+	return newObject("cert/"+string(c.ID), encodeCertificate(c))
+}
+
+func upstreamObject(u *model.Upstream) Object {
+	return newObject("upstream/"+string(u.ID), encodeUpstream(u))
+}
+
+// sniObject leads from a host to the certificate of its own; the zero Object where it has none.
+func sniObject(h *model.Host) Object {
+	if !h.TLS || h.Certificate == "" {
+		return Object{}
+	}
+	var j jsonWriter
+	j.object(func() { j.field("certificate").text(string(h.Certificate)) })
+	return newObject("sni/"+string(h.Name), j.buf)
 }
 
 func newObject(pointer string, body []byte) Object {
-	return Object{Pointer: pointer, Hash: Hash(body), Body: body}
-}
-
-// encodeHost gives the host's object and, where it has a certificate of its own, the one for its SNI.
-func encodeHost(h *model.Host, names *profileNames) []Object {
-	objects := []Object{newObject("host/"+string(h.Name), hostBody(h, names))}
-	if h.TLS && h.Certificate != "" {
-		var j jsonWriter
-		j.object(func() { j.field("certificate").text(string(h.Certificate)) })
-		objects = append(objects, newObject("sni/"+string(h.Name), j.buf))
-	}
-	return objects
+	// A copy without spare memory: at 50,000 routes what the writers leave over takes megabytes.
+	return Object{Pointer: pointer, Hash: Hash(body), Body: bytes.Clone(body)}
 }

@@ -3,8 +3,10 @@ package luastate
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -265,4 +267,52 @@ func BenchmarkEncode(b *testing.B) {
 			e.Encode(m)
 		}
 	})
+}
+
+// TestPropertyRememberedEqualsFresh proves that what an Encoder remembers changes nothing, whatever came, went, changed or was
+// moved in between, also in lists that are not sorted.
+func TestPropertyRememberedEqualsFresh(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := NewEncoder()
+		hosts, upstreams, certificates := map[int]*model.Host{}, map[int]*model.Upstream{}, map[int]*model.Certificate{}
+		for range rapid.IntRange(1, 12).Draw(t, "models") {
+			for range rapid.IntRange(0, 4).Draw(t, "changes") {
+				n := rapid.IntRange(0, 90).Draw(t, "which")
+				secure := rapid.Bool().Draw(t, "tls")
+				hosts[n] = &model.Host{
+					Name: model.HostName(fmt.Sprintf("h%d.test", n)), TLS: secure, Certificate: model.CertificateID(fmt.Sprintf("d/c%d", n)),
+					Regex: rapid.Bool().Draw(t, "regex"), Routes: []*model.Route{{Unavailable: "x", MaxBodyBytes: rapid.Int64Range(0, 2).Draw(t, "body")}},
+				}
+				upstreams[n] = &model.Upstream{ID: model.UpstreamID(fmt.Sprintf("u%d", n)), Subset: rapid.IntRange(0, 2).Draw(t, "subset")}
+				certificates[n] = &model.Certificate{ID: model.CertificateID(fmt.Sprintf("d/c%d", n)), Keep: rapid.Bool().Draw(t, "keep"), Key: model.Secret("key")}
+				gone := rapid.IntRange(0, 90).Draw(t, "gone")
+				delete(hosts, gone)
+				delete(upstreams, gone)
+				delete(certificates, gone)
+			}
+			m := &model.Model{Settings: model.Settings{NoTLSRedirectPrefixes: rapid.SampledFrom([][]string{nil, {"/x"}}).Draw(t, "prefixes")}}
+			shuffled := rapid.IntRange(0, 5).Draw(t, "shuffled") == 0
+			m.Hosts = listOf(t, hosts, shuffled, func(h *model.Host) string { return string(h.Name) })
+			m.Upstreams = listOf(t, upstreams, shuffled, func(u *model.Upstream) string { return string(u.ID) })
+			m.Certificates = listOf(t, certificates, shuffled, func(c *model.Certificate) string { return string(c.ID) })
+			if rapid.IntRange(0, 4).Draw(t, "profile") == 0 {
+				m.Settings.DefaultProfile.Buffering = true
+			}
+			got := e.Encode(m)
+			if want := NewEncoder().Encode(m); !reflect.DeepEqual(got, want) { // cmp takes seconds for that many
+				t.Fatalf("remembered (-fresh +remembered):\n%s", cmp.Diff(want, got))
+			}
+			if again := e.Encode(m); len(again.Objects) != len(got.Objects) || &again.Objects[0] != &got.Objects[0] {
+				t.Fatal("the same model gives another list")
+			}
+		}
+	})
+}
+
+func listOf[T any](t *rapid.T, parts map[int]*T, shuffled bool, name func(*T) string) []*T {
+	list := slices.SortedFunc(maps.Values(parts), func(a, b *T) int { return strings.Compare(name(a), name(b)) })
+	if shuffled {
+		list = rapid.Permutation(list).Draw(t, "order")
+	}
+	return list
 }

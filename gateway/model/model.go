@@ -24,6 +24,9 @@ type Model struct {
 	Identities []*Identity
 	// FastCGI are the parameter sets that profiles of protocol FastCGI name.
 	FastCGI []*FastCGI
+	// Profiles are those of the routes but Settings.DefaultProfile, each once, sorted by name. nil: nobody has counted
+	// them; the routes tell.
+	Profiles []Profile
 }
 
 // Settings hold for the whole proxy. They come from the administrator's configuration.

@@ -90,22 +90,9 @@ func collectProfiles(m *model.Model, keep []model.Profile, ps parts) (profiles [
 	for _, p := range keep {
 		_ = add(p)
 	}
-	seen := map[model.Profile]struct{}{}
-	last := m.Settings.DefaultProfile
-	for _, h := range m.Hosts {
-		for _, r := range h.Routes {
-			// Neighbours mostly have the same one: to compare it takes a tenth of hashing it.
-			if r.Profile == last {
-				continue
-			}
-			last = r.Profile
-			if _, done := seen[last]; done {
-				continue
-			}
-			seen[last] = struct{}{}
-			if err := add(r.Profile); err != nil {
-				refused[r.Profile.Name()] = err.Error()
-			}
+	for _, p := range profilesOf(m) {
+		if err := add(p); err != nil {
+			refused[p.Name()] = err.Error()
 		}
 	}
 	profiles = make([]profile, 0, len(byName))
@@ -114,6 +101,24 @@ func collectProfiles(m *model.Model, keep []model.Profile, ps parts) (profiles [
 	}
 	slices.SortFunc(profiles, compareProfiles)
 	return profiles, refused
+}
+
+// profilesOf gives the profiles of the routes, each once.
+func profilesOf(m *model.Model) []model.Profile {
+	if m.Profiles != nil {
+		return m.Profiles
+	}
+	var all []model.Profile
+	seen := map[model.Profile]struct{}{}
+	for _, h := range m.Hosts {
+		for _, r := range h.Routes {
+			if _, done := seen[r.Profile]; !done {
+				seen[r.Profile] = struct{}{}
+				all = append(all, r.Profile)
+			}
+		}
+	}
+	return all
 }
 
 // profile writes a named location.

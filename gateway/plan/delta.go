@@ -54,7 +54,7 @@ func Changes(pointers map[string]string, bodies map[string]int, state luastate.S
 			seen++
 		}
 		hash, keep := o.Hash, o.Keep
-		if len(o.Body) > luastate.MaxValueBytes || len(o.Pointer) > luastate.MaxKeyBytes {
+		if tooLarge(&o) {
 			d.TooLarge = append(d.TooLarge, o.Pointer)
 			keep = true
 		}
@@ -82,11 +82,19 @@ func Changes(pointers map[string]string, bodies map[string]int, state luastate.S
 			d.Drop = append(d.Drop, hash)
 		}
 	}
+	d.sort()
+	return d
+}
+
+func tooLarge(o *luastate.Object) bool {
+	return len(o.Body) > luastate.MaxValueBytes || len(o.Pointer) > luastate.MaxKeyBytes
+}
+
+func (d *Delta) sort() {
 	slices.SortFunc(d.Add, func(a, b Body) int { return strings.Compare(a.Hash, b.Hash) })
 	slices.SortFunc(d.Set, func(a, b Pointer) int { return comparePointers(a.Name, b.Name) })
 	slices.SortFunc(d.Delete, func(a, b string) int { return comparePointers(b, a) })
 	slices.Sort(d.Drop)
-	return d
 }
 
 func gone(pointers map[string]string, state luastate.State) []string {

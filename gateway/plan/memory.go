@@ -1,6 +1,10 @@
 package plan
 
-import "headgate/gateway/luastate"
+import (
+	"math/bits"
+
+	"headgate/gateway/luastate"
+)
 
 // What an entry of an nginx shared dict costs (ngx_http_lua_shdict.c, ngx_slab.c): a red-black tree
 // node and the entry's own header stand before key and value; the slab rounds up to a power of two
@@ -22,11 +26,7 @@ func entryBytes(key, value int) int64 {
 	if n > slabLargestBytes {
 		return int64((n + slabPageBytes - 1) / slabPageBytes * slabPageBytes)
 	}
-	size := slabLeastBytes
-	for size < n {
-		size *= 2
-	}
-	return int64(size)
+	return int64(max(slabLeastBytes, 1<<bits.Len(uint(n-1)))) //nolint:gosec // n is at least the header
 }
 
 // needBytes estimates the dict that holds the desired state and, at the same time, the bodies that

@@ -49,6 +49,9 @@ type Applied struct {
 	Bodies map[string]int
 	// Known is false when Pointers and Bodies may differ from what the dict holds.
 	Known bool
+	// State is what Pointers and Bodies were brought to, so that Diff need only look at what differs from it. The zero
+	// value: all is looked at. It counts only while Known.
+	State luastate.State
 	// Revision is the committed one.
 	Revision uint64
 	// LuaBuild is the build of the Lua files that the proxy runs, Schema what they understand.
@@ -93,7 +96,7 @@ func (p Plan) Nothing() bool { return len(p.Reload) == 0 && !p.Push }
 // against whatever Applied holds, and Push is set even for an empty delta: its commit is what makes
 // the state known.
 func Diff(a Applied, d Desired) Plan {
-	p := Plan{Delta: Changes(a.Pointers, a.Bodies, d.State)}
+	p := Plan{Delta: a.changes(d.State)}
 	p.StateBytes = stateBytes(a, d, p.Delta)
 	p.Reload = reasons(a, d, p.StateBytes)
 	p.Push = !p.Delta.Empty() || !a.Known

@@ -265,7 +265,7 @@ func TestEntryBytes(t *testing.T) {
 func TestPropertyDeltaLeadsToState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pointers, bodies := map[string]string{}, map[string]int{}
-		var state luastate.State
+		var state, last luastate.State
 		for range rapid.IntRange(1, 8).Draw(t, "pushes") {
 			names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"cert/a", "host/", "host/a", "host/b", "setting/s",
 				"sni/a", "upstream/a", "upstream/b"}), 0, 8, rapid.ID[string]).Draw(t, "names")
@@ -284,6 +284,11 @@ func TestPropertyDeltaLeadsToState(t *testing.T) {
 				before[k] = v
 			}
 			d := Changes(pointers, bodies, state)
+			fast := Applied{Pointers: pointers, Bodies: bodies, Known: true, State: last}.changes(state)
+			if diff := cmp.Diff(d, fast); diff != "" {
+				t.Fatalf("looking only at what differs from the last state (-all +fast):\n%s", diff)
+			}
+			last = luastate.State{Objects: state.Objects}
 			check := func(step string) {
 				for n, h := range pointers {
 					if _, ok := bodies[h]; !ok {

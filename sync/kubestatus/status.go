@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,27 +31,40 @@ func sameServed(a, b *Desired) bool {
 	return len(was) == len(is) && (len(is) == 0 || &was[0] == &is[0]) && slices.Equal(a.Served, b.Served)
 }
 
-// update takes a pass in. What is gone from the cluster is forgotten.
+// update takes a pass in. What is gone from the cluster is forgotten. Both lists are sorted by key, so that each of 10,000
+// Ingresses costs a look into the history and no search.
 func (h servedHistory) update(d *Desired) {
-	for uid := range h {
-		h[uid] = false
-	}
-	present := map[string]bool{}
+	served, present := d.Served, 0
 	for _, ingress := range d.Snapshot.Ingresses {
-		if _, known := h[ingress.UID]; known {
-			present[ingress.UID] = true
+		for len(served) > 0 && served[0].Compare(ingress.Key) < 0 {
+			served = served[1:]
+		}
+		mine := len(served) > 0 && served[0] == ingress.Key && ingress.UID != ""
+		before, known := h[ingress.UID]
+		if mine != before {
+			h[ingress.UID] = mine
+		}
+		if mine || known {
+			present++
 		}
 	}
-	for uid := range h {
-		if !present[uid] {
-			delete(h, uid)
-		}
+	if present < len(h) {
+		h.forget(d.Snapshot.Ingresses)
 	}
-	for _, key := range d.Served {
-		if ingress := find(d.Snapshot.Ingresses, key); ingress != nil && ingress.UID != "" {
-			h[ingress.UID] = true
-		}
+}
+
+// forget takes out what is not among the present ones.
+func (h servedHistory) forget(present []*snapshot.Ingress) {
+	alive := ingressUIDs(present)
+	maps.DeleteFunc(h, func(uid string, _ bool) bool { return !alive[uid] })
+}
+
+func ingressUIDs(ingresses []*snapshot.Ingress) map[string]bool {
+	all := make(map[string]bool, len(ingresses))
+	for _, ingress := range ingresses {
+		all[ingress.UID] = true
 	}
+	return all
 }
 
 func find(sorted []*snapshot.Ingress, key snapshot.Key) *snapshot.Ingress {
@@ -69,13 +83,11 @@ func (w *Writer) statusJobs(d *Desired, t *tries) []job {
 	var jobs []job
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	alive := map[string]bool{}
 	for _, ingress := range d.Snapshot.Ingresses {
 		mine, known := w.served[ingress.UID]
 		if !known {
 			continue
 		}
-		alive[ingress.UID] = true
 		if t.written[ingress.UID] == ingress.ResourceVersion {
 			continue // written already; the snapshot has not shown it yet
 		}
@@ -91,10 +103,12 @@ func (w *Writer) statusJobs(d *Desired, t *tries) []job {
 			delete(w.served, ingress.UID)
 		}
 	}
-	for uid := range t.written {
-		if !alive[uid] {
-			delete(t.written, uid)
-		}
+	if len(t.written) > 0 { // which is so only until the snapshot shows what was written
+		alive := ingressUIDs(d.Snapshot.Ingresses)
+		maps.DeleteFunc(t.written, func(uid, _ string) bool {
+			_, known := w.served[uid]
+			return !known || !alive[uid]
+		})
 	}
 	return jobs
 }

@@ -399,7 +399,7 @@ func (s *fakeSource) set(names ...string) {
 
 // world is a loop with all around it, in a synctest bubble.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	nginx   *fakeNginx
 	builder *fakeBuilder
@@ -411,7 +411,7 @@ type world struct {
 	stop    func()
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	dir := t.TempDir()
 	w := &world{t: t, dir: dir, nginx: &fakeNginx{
 		changed: make(chan struct{}, 1), logPath: filepath.Join(dir, "state.log"), luaBuild: "build1",

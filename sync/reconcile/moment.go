@@ -43,6 +43,7 @@ func (l *Loop) Moment(ctx context.Context) (Moment, error) {
 func (l *Loop) moment() Moment {
 	m := Moment{Applied: l.applied}
 	// Who asks compares; the secrets are nobody's.
+	m.Applied.State = luastate.State{}
 	m.Applied.Config.Text, m.Applied.Config.Files, m.Applied.Config.Identities = nil, nil, nil
 	m.Applied.Pointers, m.Applied.Bodies = maps.Clone(l.applied.Pointers), maps.Clone(l.applied.Bodies)
 	if l.result != nil {

@@ -270,6 +270,7 @@ func (l *Loop) apply(ctx context.Context, r *build.Result) (changed bool, err er
 	l.now.TooLarge = p.Delta.TooLarge
 	if !p.Push {
 		l.align(d.State)
+		l.applied.State = d.State
 	} else if err := l.push(ctx, d.State, p.Delta); err != nil {
 		return changed, errors.Join(reloadErr, err)
 	}
@@ -336,7 +337,7 @@ func (l *Loop) push(ctx context.Context, state luastate.State, delta plan.Delta)
 		return l.refused(err)
 	}
 	delta.Apply(l.applied.Pointers, l.applied.Bodies)
-	l.applied.Revision, l.applied.MemoryRefused = committed, false
+	l.applied.Revision, l.applied.MemoryRefused, l.applied.State = committed, false, state
 	l.logged = true
 	l.now.Pushes++
 	return nil
