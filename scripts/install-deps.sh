@@ -18,7 +18,7 @@ test_packages=(
   gcc libc6-dev util-linux shellcheck
   luajit2 lua-check lua-busted wrk
   haproxy
-  ansible-core ansible-lint
+  ansible-core ansible-lint openssh-client
   systemd-container mmdebstrap debian-archive-keyring lintian dpkg-dev createrepo-c
 )
 

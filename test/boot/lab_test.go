@@ -23,7 +23,8 @@ import (
 // What the hosts are made of. A change of any of these makes another tree in the cache.
 const (
 	suite = "bookworm"
-	base  = "systemd,systemd-sysv,dbus,iproute2,polkitd,needrestart,nftables,curl,ca-certificates,procps,logrotate,apt-utils"
+	base  = "systemd,systemd-sysv,dbus,iproute2,polkitd,needrestart,nftables,curl,ca-certificates,procps,logrotate,apt-utils," +
+		"openssh-server,python3,python3-apt,rpm,dnf" // for Ansible, and for the rpm
 	// closure is what the package depends on and what the tests install later: downloaded with the tree, not installed.
 	closure = "nginx libnginx-mod-http-lua lua-resty-core lua-resty-lrucache lua-cjson"
 	recipe  = "1" // of baseTree itself
@@ -89,7 +90,7 @@ func missing() string {
 	if os.Geteuid() != 0 {
 		return "booting hosts needs root"
 	}
-	for _, tool := range []string{"systemd-nspawn", "mmdebstrap", "dpkg-scanpackages", "ip"} {
+	for _, tool := range []string{"systemd-nspawn", "mmdebstrap", "dpkg-scanpackages", "createrepo_c", "ansible-playbook", "ssh", "ip"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return tool + " is not installed: scripts/install-deps.sh test"
 		}
@@ -194,9 +195,9 @@ func copySource(ctx context.Context, to string) error {
 		tar --null -T - -cf - | tar -C "$1" -xf -`, to)
 }
 
-// build makes the deb, with nothing but the version and the time from outside.
+// build makes the packages, with nothing but the version and the time from outside.
 func build(ctx context.Context, dir, version, setting string) error {
-	return shell(ctx, dir, setting+`; PACKAGE_VERSION=$1 SOURCE_DATE_EPOCH=1700000000 ARCHES=$2 PACKAGERS=deb packaging/build.sh`, version, runtime.GOARCH)
+	return shell(ctx, dir, setting+`; PACKAGE_VERSION=$1 SOURCE_DATE_EPOCH=1700000000 ARCHES=$2 packaging/build.sh`, version, runtime.GOARCH)
 }
 
 func copyAll(from, to string) error {

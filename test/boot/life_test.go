@@ -161,9 +161,10 @@ func (a *life) badConfiguration(t *testing.T) {
 	}
 }
 
-func (a *life) mainPID(t *testing.T, unit string) string {
+// mainPID is as the host sees it; "0" when the unit does not run.
+func (h *host) mainPID(t *testing.T, unit string) string {
 	t.Helper()
-	return strings.TrimSpace(a.must(t, "systemctl show --value -p MainPID "+unit))
+	return strings.TrimSpace(h.must(t, "systemctl show --value -p MainPID "+unit))
 }
 
 // another waits for a main process that is not pid.

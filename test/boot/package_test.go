@@ -15,17 +15,19 @@ import (
 func TestThePackageIsReproducible(t *testing.T) {
 	t.Parallel()
 	l := theLab()
-	name := "headgate_" + oldVersion + "_" + runtime.GOARCH + ".deb"
-	var sums [2][sha256.Size]byte
-	for i, folder := range []string{"source-0", "source-2"} {
-		content, err := os.ReadFile(filepath.Join(l.dir, folder, "dist", name))
-		if err != nil {
-			t.Fatal(err)
+	for _, kind := range []string{".deb", ".rpm"} {
+		name := "headgate_" + oldVersion + "_" + runtime.GOARCH + kind
+		var sums [2][sha256.Size]byte
+		for i, folder := range []string{"source-0", "source-2"} {
+			content, err := os.ReadFile(filepath.Join(l.dir, folder, "dist", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sums[i] = sha256.Sum256(content)
 		}
-		sums[i] = sha256.Sum256(content)
-	}
-	if sums[0] != sums[1] {
-		t.Errorf("two builds differ: %x and %x", sums[0], sums[1])
+		if sums[0] != sums[1] {
+			t.Errorf("two builds of %s differ: %x and %x", name, sums[0], sums[1])
+		}
 	}
 }
 
