@@ -228,7 +228,10 @@ func product(ctx context.Context, s *stage.Stage, a side, p flavour) (worker, er
 		http, https = https, http
 	}
 	config := edge.Config{Name: a.name, Binary: a.plan.binary, Manifests: folder, HTTP: http, HTTPS: https, Workers: 1}
-	if !p.watched() {
+	if p.watched() {
+		// Without a listener for metrics nothing is counted.
+		config.Metrics = "127.0.0.3" + a.address[strings.LastIndex(a.address, ":"):]
+	} else {
 		config.MetricsOfRequests = edge.Off
 		config.More = []string{"upstreams: {eject: false}"}
 	}
@@ -245,8 +248,10 @@ func product(ctx context.Context, s *stage.Stage, a side, p flavour) (worker, er
 	if err != nil {
 		return nil, err
 	}
-	if strings.Contains(conf, "log_by_lua") != p.watched() {
-		return nil, fmt.Errorf("headgate %s, but that nginx.conf has log_by_lua is %t", p, !p.watched())
+	for _, sign := range []string{"log_by_lua", "metrics = true"} {
+		if strings.Contains(conf, sign) != p.watched() {
+			return nil, fmt.Errorf("headgate %s, but that nginx.conf has %q is %t", p, sign, !p.watched())
+		}
 	}
 	return func(ctx context.Context) (int, error) { return only(g.Workers(ctx)) }, nil
 }

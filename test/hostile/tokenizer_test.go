@@ -232,14 +232,14 @@ func directiveNames() map[string][]string {
 			"reset_timedout_connection", "keepalive_timeout", "keepalive_requests", "client_header_buffer_size", "client_header_timeout", "large_client_header_buffers",
 			"client_body_buffer_size", "client_body_timeout", "http2_max_concurrent_streams", "variables_hash_bucket_size", "variables_hash_max_size", "map_hash_bucket_size",
 			"proxy_http_version", "proxy_connect_timeout", "proxy_send_timeout", "proxy_read_timeout", "proxy_buffer_size", "proxy_buffers", "proxy_max_temp_file_size",
-			"proxy_redirect", "proxy_intercept_errors", "proxy_next_upstream_timeout", "proxy_next_upstream_tries", "access_log", "log_format", "ssl_protocols",
+			"proxy_redirect", "proxy_intercept_errors", "proxy_ignore_headers", "proxy_next_upstream_timeout", "proxy_next_upstream_tries", "access_log", "log_format", "ssl_protocols",
 			"ssl_prefer_server_ciphers", "ssl_ciphers", "ssl_ecdh_curve", "ssl_session_cache", "ssl_session_timeout", "ssl_session_tickets", "ssl_buffer_size", "map", "geo",
 			"set_real_ip_from", "real_ip_header", "real_ip_recursive", "proxy_set_header", "upstream", "server", "proxy_headers_hash_max_size", "proxy_headers_hash_bucket_size"},
 		"upstream": {"server", "balancer_by_lua_block", "keepalive", "keepalive_time", "keepalive_timeout", "keepalive_requests"},
 		"server": {"listen", "http2", "server_name", "ssl_certificate", "ssl_certificate_key", "ssl_certificate_by_lua_block", "proxy_hide_header", "add_header",
 			"server_rewrite_by_lua_block", "log_by_lua_block", "location", "access_log", "client_max_body_size", "client_body_buffer_size", "client_body_in_single_buffer", "keepalive_timeout",
 			"default_type", "error_page", "large_client_header_buffers", "proxy_request_buffering", "proxy_buffering", "proxy_buffer_size", "proxy_buffers", "proxy_next_upstream"},
-		"location": append(profile, "content_by_lua_block", "return", "internal", "default_type", "access_log"),
+		"location": append(profile, "grpc_ignore_headers", "fastcgi_ignore_headers", "content_by_lua_block", "return", "internal", "default_type", "access_log"),
 	}
 }
 
