@@ -3,7 +3,10 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -96,7 +99,14 @@ func (b *bench) takeover(t testing.TB, l *lab.Lab, count int) {
 	first.StartVIP(t)
 }
 
-// hogs is how many processes want all of the CPU.
+// load is the competition that must move nothing.
+type load struct {
+	lasts time.Duration
+	hogs  int // processes that want all of the CPU
+	quota int // percent of one CPU for the first host; 0: no limit
+}
+
+// hogs is how many there are unless told otherwise.
 const hogs = 8
 
 // underLoad lets two hosts with much competition alone for a while: nothing must move.
@@ -105,7 +115,10 @@ func (b *bench) underLoad(t testing.TB) {
 	l := lab.New(t, lab.Config{Binary: b.plan.headgate, Proxy: b.proxy, Hosts: []string{"a", "b"}, VIPs: lab.Web("nopreempt: true")})
 	kernel := l.Watch(t)
 	l.Start(t)
-	for range hogs {
+	if b.plan.load.quota > 0 {
+		limitCPU(t, l.Hosts[0], b.plan.load.quota)
+	}
+	for range b.plan.load.hogs {
 		hog := exec.CommandContext(t.Context(), "/bin/sh", "-c", "while :; do :; done")
 		hog.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		if err := hog.Start(); err != nil {
@@ -117,7 +130,7 @@ func (b *bench) underLoad(t testing.TB) {
 		})
 	}
 	began := time.Now()
-	pause(t, b.plan.hogs)
+	pause(t, b.plan.load.lasts)
 	b.figures.moved += kernel.Shares(t, lab.Web4(), began).Changes + kernel.Shares(t, lab.Web6(), began).Changes
 	for _, h := range l.Hosts {
 		if b.figures.moved > 0 {
@@ -127,4 +140,43 @@ func (b *bench) underLoad(t testing.TB) {
 			b.figures.silent += p.Silences + p.Crashes
 		}
 	}
+}
+
+// limitCPU puts the VIP process and the proxy of a host into a control group with a share of one CPU (cpu.max of
+// cgroup-v2, or cpu.cfs_quota_us of the version before, where real-time processes have a limit of their own).
+func limitCPU(t testing.TB, h *lab.Host, percent int) {
+	t.Helper()
+	const period = 100000 // microseconds
+	root, file, text := "/sys/fs/cgroup", "cpu.max", fmt.Sprintf("%d %d", period*percent/100, period)
+	if !exists(filepath.Join(root, "cgroup.controllers")) {
+		root, file, text = filepath.Join(root, "cpu"), "cpu.cfs_quota_us", fmt.Sprint(period*percent/100)
+	}
+	dir, err := os.MkdirTemp(root, "headgate-bench-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // the processes are still there: they go back
+		for _, pid := range processes(h) {
+			_ = os.WriteFile(filepath.Join(root, "cgroup.procs"), fmt.Append(nil, pid), 0o600)
+		}
+		_ = os.Remove(dir)
+	})
+	write(t, filepath.Join(dir, file), text, 0o600)
+	const realTimePeriod = 1000000 // microseconds, the kernel's default
+	if realTime := filepath.Join(dir, "cpu.rt_runtime_us"); exists(realTime) {
+		write(t, realTime, fmt.Sprint(realTimePeriod*percent/100), 0o600)
+	}
+	for _, pid := range processes(h) {
+		write(t, filepath.Join(dir, "cgroup.procs"), fmt.Sprint(pid), 0o600)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// processes are those of a host.
+func processes(h *lab.Host) []int {
+	return slices.Concat([]int{h.PID(), h.ProxyPID()}, lab.Children(h.ProxyPID()))
 }

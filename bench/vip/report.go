@@ -91,7 +91,7 @@ open connections that survived planned_stop   headgate %s, keepalived %s
 3 hosts started at once, first owner          %s ms; moves after that: %d
 under %d CPU hogs for %s                       moves: %d; verdicts against living hosts: %d
 
-`, counted(f.ours), counted(f.theirs), spread(f.takeovers), spread(f.starts), f.flaps, hogs, p.hogs, f.moved, f.silent); err != nil {
+`, counted(f.ours), counted(f.theirs), spread(f.takeovers), spread(f.starts), f.flaps, p.load.hogs, p.load.lasts, f.moved, f.silent); err != nil {
 		return err //nolint:wrapcheck // the writer's own words
 	}
 	return figure.Result(out, result) //nolint:wrapcheck // the writer's own words

@@ -105,7 +105,7 @@ func Keys() []Key {
 		{"vip.misses", "2–100", "After how many heartbeats without a sound a host counts as silent.", "", ByVIPRestart},
 		{"vip.linkHeartbeat", "true or false", "Send heartbeats as Ethernet broadcasts on the VIPs' interfaces, too (EtherType 0x88B5): firewalls and a lost IP address do not stop them.", "", ByVIPRestart},
 		{"vip.realtime", "true or false", "Run the VIP process under SCHED_RR, so that a busy host is not taken for a dead one. It goes without, and says so, where that is not permitted.", "", ByVIPRestart},
-		{"vip.proxyTimeout", "20ms–10s", "After how long without an answer the proxy counts as hung, and its VIPs move. While its workers get no CPU four times as long.", "", ByVIPRestart},
+		{"vip.proxyTimeout", "20ms–10s", "After how long without an answer the proxy counts as hung, and its VIPs move. While its workers get no CPU ten times as long.", "", ByVIPRestart},
 		{"vip.keepFlows", "0s–24h", "For how long connections that were open at a planned move go on through the old owner, where the kernel can do that; 0s: they are cut.", "", ByVIPRestart},
 		{"vip.notify", "list: program and arguments", "Run at each change of state, without a shell, with four more arguments as keepalived gives them: INSTANCE, the VIP's name, MASTER, BACKUP, FAULT or STOP, and the priority.", "[/usr/local/bin/vip-changed]", ByVIPRestart},
 		{"vip.metricsListen", "loopback address:port", "Prometheus metrics of the VIP process, under /metrics; \"\" turns them off.", "", ByVIPRestart},

@@ -114,7 +114,7 @@ func (p *proxyCheck) ask(ctx context.Context) speaker.Health {
 			}
 		}
 	}
-	return speaker.Health{Reason: fmt.Sprintf("the proxy says nothing for %s", p.timeout)}
+	return speaker.Health{Why: speaker.Silent, Reason: fmt.Sprintf("the proxy says nothing for %s", p.timeout)}
 }
 
 // wait waits one timeout for an answer. in tells that the timer fired in time.
@@ -135,9 +135,9 @@ func (p *proxyCheck) wait(ctx context.Context, answers <-chan answer) (a answer,
 func (p *proxyCheck) judge(a answer) speaker.Health {
 	switch {
 	case errors.Is(a.err, luapush.ErrUnreachable):
-		return speaker.Health{Reason: "nobody answers on the proxy's control socket"}
+		return speaker.Health{Why: speaker.Dead, Reason: "nobody answers on the proxy's control socket"}
 	case a.err != nil:
-		return speaker.Health{Reason: "the proxy's control socket: " + a.err.Error()}
+		return speaker.Health{Why: speaker.Silent, Reason: "the proxy's control socket: " + a.err.Error()}
 	}
 	p.pids = p.pids[:0]
 	for _, w := range a.state.Workers {
@@ -145,9 +145,12 @@ func (p *proxyCheck) judge(a answer) speaker.Health {
 	}
 	switch {
 	case a.state.Revision == 0:
-		return speaker.Health{Reason: "the proxy has no complete revision yet"}
+		return speaker.Health{Why: speaker.Dead, Reason: "the proxy has no complete revision yet"}
 	case len(a.state.Workers) == 0:
-		return speaker.Health{Reason: "no worker of the proxy reports"}
+		return speaker.Health{Why: speaker.Dead, Reason: "no worker of the proxy reports"}
+	case a.state.Listeners != nil && *a.state.Listeners == 0:
+		// Whoever answers on the VIP's ports then is somebody else.
+		return speaker.Health{Why: speaker.Dead, Reason: "the proxy has no listener yet: the configuration with the listeners was not loaded"}
 	}
 	return speaker.Health{Ready: true, Reason: "the proxy serves a complete revision"}
 }

@@ -57,12 +57,13 @@ func TestProxyHealth(t *testing.T) {
 	}{
 		"serves":           {fakeProxy{state: serving()}, hung, speaker.Health{Ready: true, Reason: "the proxy serves a complete revision"}, 0},
 		"slow":             {fakeProxy{state: serving(), after: 90 * time.Millisecond}, hung, speaker.Health{Ready: true, Reason: "the proxy serves a complete revision"}, 90 * time.Millisecond},
-		"hung":             {fakeProxy{after: -1}, hung, speaker.Health{Reason: "the proxy says nothing for 100ms"}, 100 * time.Millisecond},
+		"hung":             {fakeProxy{after: -1}, hung, speaker.Health{Why: speaker.Silent, Reason: "the proxy says nothing for 100ms"}, 100 * time.Millisecond},
 		"starved":          {fakeProxy{state: serving(), after: 350 * time.Millisecond}, starved, speaker.Health{Ready: true, Reason: "the proxy serves a complete revision"}, 350 * time.Millisecond},
-		"starved too long": {fakeProxy{after: -1}, starved, speaker.Health{Reason: "the proxy says nothing for 100ms"}, time.Second},
-		"dead":             {fakeProxy{err: fmt.Errorf("dial: %w", luapush.ErrUnreachable)}, hung, speaker.Health{Reason: "nobody answers on the proxy's control socket"}, 0},
-		"no revision":      {fakeProxy{state: luapush.State{Workers: []luapush.Worker{{PID: 1}}}}, hung, speaker.Health{Reason: "the proxy has no complete revision yet"}, 0},
-		"no worker":        {fakeProxy{state: luapush.State{Revision: 1}}, hung, speaker.Health{Reason: "no worker of the proxy reports"}, 0},
+		"starved too long": {fakeProxy{after: -1}, starved, speaker.Health{Why: speaker.Silent, Reason: "the proxy says nothing for 100ms"}, time.Second},
+		"dead":             {fakeProxy{err: fmt.Errorf("dial: %w", luapush.ErrUnreachable)}, hung, speaker.Health{Why: speaker.Dead, Reason: "nobody answers on the proxy's control socket"}, 0},
+		"no revision":      {fakeProxy{state: luapush.State{Workers: []luapush.Worker{{PID: 1}}}}, hung, speaker.Health{Why: speaker.Dead, Reason: "the proxy has no complete revision yet"}, 0},
+		"no listener":      {fakeProxy{state: luapush.State{Revision: 1, Workers: []luapush.Worker{{PID: 1}}, Listeners: new(int)}}, hung, speaker.Health{Why: speaker.Dead, Reason: "the proxy has no listener yet: the configuration with the listeners was not loaded"}, 0},
+		"no worker":        {fakeProxy{state: luapush.State{Revision: 1}}, hung, speaker.Health{Why: speaker.Dead, Reason: "no worker of the proxy reports"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -109,6 +109,7 @@ func (c conf) lua(w *writer, generation name) {
 			w.lines("schema = 1,")
 			c.assign(w, "build", c.luaBuild)
 			c.assign(w, "generation", generation)
+			c.countListeners(w)
 			if c.settings.RequestMetrics {
 				w.lines("metrics = true,")
 			}
@@ -129,6 +130,18 @@ func (c conf) lua(w *writer, generation name) {
 		}, `require("headgate.phase.init")`)
 	}, "init_by_lua_block")
 	w.lines(`init_worker_by_lua_block { require("headgate.phase.init_worker")() }`, "")
+}
+
+// countListeners lets the proxy tell whether it has any: before its first reload it has none, and a VIP must not lead to it.
+func (c conf) countListeners(w *writer) {
+	listeners := number(len(c.listeners))
+	if c.private {
+		listeners = 0
+	}
+	w.indent()
+	w.buf = append(w.buf, "listeners = "...)
+	w.buf = listeners.appendTo(w.buf)
+	w.buf = append(w.buf, ",\n"...)
 }
 
 func (c conf) assign(w *writer, key literal, n name) {

@@ -1,7 +1,9 @@
---- What nginx.conf told init_by_lua: build, generation, profiles (a set), metrics (whether requests
--- are counted); and the number of the load (era.lua). One table for each load of the configuration.
+--- What nginx.conf told init_by_lua: build, generation, profiles (a set), listeners (how many it
+-- has), metrics (whether requests are counted); and the number of the load (era.lua). One table for
+-- each load of the configuration.
 local _M = {
-    schema = 0, build = "", generation = "", load = 0, profiles = {}, metrics = false,
+    schema = 0, build = "", generation = "", load = 0, profiles = {}, listeners = 0,
+    metrics = false,
 }
 
 return _M

@@ -104,7 +104,8 @@ function _M.new(o)
     local function get_state()
         local head = encode({
             boot = meta:get("boot"), schema = schema.NUMBER, luaBuild = o.config.build,
-            generation = o.config.generation, revision = meta:get("revision") or 0,
+            generation = o.config.generation, listeners = o.config.listeners,
+            revision = meta:get("revision") or 0,
             nginxVersion = o.nginx_version, masterPid = o.master_pid(),
             dict = { capacity = dict:capacity(), free = dict:free_space() },
             pusher = meta:get("pusher") or "",

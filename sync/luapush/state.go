@@ -20,6 +20,8 @@ type State struct {
 	LuaBuild string `json:"luaBuild"`
 	// Generation is nginxconf.Config.Generation of the configuration that was loaded last.
 	Generation string `json:"generation"`
+	// Listeners is how many listeners that configuration has; nil of a proxy that does not tell.
+	Listeners *int `json:"listeners,omitempty"`
 	// Revision is the committed revision; 0 while nothing was pushed.
 	Revision uint64 `json:"revision"`
 	// NginxVersion is the proxy's version, as nginx prints it ("1.22.1").

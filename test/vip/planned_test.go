@@ -12,6 +12,9 @@ import (
 // overlap is how long both hosts may have an address in a planned move.
 const overlap = time.Second
 
+// blink is what lies between two events of two hosts' kernels that happen at once: each is read by a thread of its own.
+const blink = 5 * time.Millisecond
+
 // Nobody is refused, and open connections go on, through a move, a drain and a stop.
 func plannedMoves(t *testing.T, proxy *lab.Proxy) {
 	e := pair(t, proxy)
@@ -63,7 +66,7 @@ func rollingRestart(t *testing.T, proxy *lab.Proxy) {
 	}
 	e.unnoticed(t, "a rolling restart")
 	for _, s := range []lab.Shares{e.kernel.Shares(t, lab.Web4(), e.marked), e.kernel.Shares(t, lab.Web6(), e.marked)} {
-		if s.Several > overlap || s.Nobody > 0 {
+		if s.Several > overlap || s.Nobody > blink {
 			t.Errorf("%+v, want one owner all the time", s)
 		}
 	}

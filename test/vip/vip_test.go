@@ -33,6 +33,7 @@ func TestVIP(t *testing.T) {
 		{"everything killed", everythingKilled},
 		{"alone", alone},
 		{"killed at random instants", killedAtRandom},
+		{"killed around moves", killedAroundMoves},
 		{"stopped and continued", stoppedAndContinued},
 		{"proxy dies and hangs", proxyFails},
 		{"link down", linkDown},

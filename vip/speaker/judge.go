@@ -33,11 +33,6 @@ func (m *machine) judgeActive(u *unit, now time.Time) {
 	} else {
 		u.rivalFrom = time.Time{}
 	}
-	if !m.health.Ready {
-		m.escape(u, now)
-		return
-	}
-	u.unready = time.Time{}
 	if why := m.cannot(u, now); why != "" && !u.released {
 		m.letGo(u, now, change{to: Backup, reason: LinkDown, detail: why})
 		return
@@ -45,6 +40,11 @@ func (m *machine) judgeActive(u *unit, now time.Time) {
 	if !u.checkAt.IsZero() && !now.Before(u.checkAt) && u.check.token == 0 {
 		u.checkAt, u.check = time.Time{}, m.startProbe(u)
 	}
+	if !m.health.Ready {
+		m.escape(u, now)
+		return
+	}
+	u.unready, u.escape = time.Time{}, escape{}
 	m.offerOn(u, now)
 }
 
@@ -63,6 +63,10 @@ func (m *machine) yields(u *unit, rival *peer, word *entry, now time.Time) Reaso
 	case word.Term == u.term && better:
 		return LowerRank
 	}
+	if m.health.Ready && !rival.state.Ready {
+		u.contest(now, contestedEvery)
+		return "" // it gives the VIP up as soon as it finds out that we answer
+	}
 	if u.rivalFrom.IsZero() || u.rivalHost != rival.host {
 		u.rivalFrom, u.rivalHost = now, rival.host
 		u.scheduleAnnounces(now, 0) // a neighbour may have heard of the rival last
@@ -77,20 +81,66 @@ func (m *machine) yields(u *unit, rival *peer, word *entry, now time.Time) Reaso
 	return ""
 }
 
+// escape is how a VIP is given away whose proxy cannot serve.
+type escape struct {
+	from  time.Time // since when a host that can serve it is known; zero: none is
+	alone bool      // at first nobody could
+}
+
 // escape gives a VIP away whose proxy cannot serve any more. A host that can is offered it first: then clients are never
-// without an address. It has a moment to take it, and no longer.
+// without an address. It has a moment to take it, and no longer. While no host can the VIP stays: without an owner it
+// would serve nobody either, clients would wait for answers instead of being refused, and a proxy that only was
+// judged hung, as all proxies of a busy machine may be at once, would serve on.
 func (m *machine) escape(u *unit, now time.Time) {
 	if u.unready.IsZero() {
-		u.unready, u.offer = now, offer{}
+		u.unready, u.offer, u.escape = now, offer{}, escape{}
 	}
 	to := election.Owner(election.Policy{VIP: u.Name}, m.candidates(u, now), "")
-	if to == "" || now.Sub(u.unready) >= escapePatience {
-		m.letGo(u, now, change{to: Backup, reason: ProxyNotReady, detail: m.health.Reason})
+	if to == "" {
+		m.holdOut(u, now)
 		return
 	}
-	if u.offer.to != to {
+	if u.escape.from.IsZero() {
+		u.escape.from = now
+	}
+	passed := now.Sub(u.escape.from)
+	if u.escape.alone && m.health.Why == Silent {
+		passed -= commonPatience // what made all proxies silent may end for ours in this moment
+	}
+	switch {
+	case passed < 0:
+	case passed >= escapePatience && !m.fading(to, now):
+		m.letGo(u, now, change{to: Backup, reason: ProxyNotReady, detail: m.health.Reason})
+	case u.offer.to != to:
 		u.offer = offer{to: to, at: now}
 	}
+}
+
+// holdOut keeps a VIP that neither this host nor any other can serve, unless it must not.
+func (m *machine) holdOut(u *unit, now time.Time) {
+	u.offer, u.escape = offer{}, escape{alone: true}
+	switch {
+	case u.released:
+		m.letGo(u, now, change{to: Backup, reason: Released, detail: "no other host can serve it"})
+	case m.health.Why == Forbidden, m.health.Why == Dead && m.unheard() && now.Sub(u.unready) >= escapePatience:
+		m.letGo(u, now, change{to: Backup, reason: ProxyNotReady, detail: m.health.Reason})
+	}
+}
+
+// unheard tells that there is a host of which nothing is heard, and which may live.
+func (m *machine) unheard() bool {
+	for _, p := range m.peers {
+		if !p.alive && !p.proven {
+			return true
+		}
+	}
+	return false
+}
+
+// fading tells that a host that seems to live is about to be judged silent, perhaps.
+func (m *machine) fading(host election.Host, now time.Time) bool {
+	p := m.peers[host]
+	return p != nil && !p.quiet.IsZero() && now.Sub(p.quiet) < earlyLasts
 }
 
 // offerOn keeps the offer equal to what the election, or the administrator, says.
@@ -158,6 +208,8 @@ func (m *machine) judgeBackup(u *unit, now time.Time) {
 			}
 			m.take(u, now, c)
 			u.sticky = word.Manual
+		} else if able && m.deaf(u, owner, now) {
+			m.take(u, now, change{to: Active, reason: OwnerUnready, peer: owner.host, detail: "it offers it to nobody"})
 		} else if able && !now.Before(m.graceTill) {
 			m.probeEarly(u, owner, now)
 		}
@@ -187,6 +239,19 @@ func (m *machine) judgeBackup(u *unit, now time.Time) {
 	case u.probe.token == 0 && !now.Before(u.nextProbe):
 		u.probe = m.startProbe(u)
 	}
+}
+
+// deaf tells that the owner cannot serve the VIP and does not hear that this host, the next one for it, can.
+func (m *machine) deaf(u *unit, owner *peer, now time.Time) bool {
+	wait, turn := m.turn(u, now)
+	if owner.state.Ready || !turn {
+		u.ownerUnready = time.Time{}
+		return false
+	}
+	if u.ownerUnready.IsZero() {
+		u.ownerUnready = now
+	}
+	return now.Sub(u.ownerUnready) >= deafOwner+wait && !now.Before(m.graceTill)
 }
 
 // turn tells how long this host waits until it takes a free VIP: nothing for the best one, a step more for each next
@@ -282,6 +347,8 @@ func (m *machine) wants(u *unit, now time.Time) string {
 		return "looks around"
 	case u.state == Active && u.offer.to != "":
 		return "gives it to " + string(u.offer.to)
+	case u.state == Active && !m.health.Ready:
+		return "keeps it although its proxy is not ready, for no other host can serve it"
 	case u.state == Active && u.defend.IsZero() && u.rivalFrom.IsZero():
 		return "serves it"
 	case u.state == Active:

@@ -217,9 +217,11 @@ func (m *machine) peerEvent(now time.Time, e PeerEvent) {
 	case PeerHeard:
 		m.heard(now, p, e.State)
 	case PeerCrashed:
+		m.bereft(now, p)
 		p.fall(now, e.Reason)
 		p.proven = true
 	case PeerSilent:
+		m.bereft(now, p)
 		p.fall(now, e.Reason)
 	case PeerQuiet:
 		p.quiet = now
@@ -227,6 +229,18 @@ func (m *machine) peerEvent(now time.Time, e PeerEvent) {
 		p.fall(now, e.Reason)
 		if m.holderOf(p) == nil {
 			delete(m.peers, e.Host)
+		}
+	}
+}
+
+// bereft announces what is ours anew when a host is lost in the middle of a move. A successor may have added and announced
+// the address, and nobody heard of it: clients ask it until its kernel forgets the address. An owner that did not come to
+// let go answers for it as long.
+func (m *machine) bereft(now time.Time, p *peer) {
+	for _, u := range m.units {
+		e := p.state.find(u.id)
+		if u.state == Active && p.alive && (u.offer.to == p.host || e != nil && e.Claim == claimActive) {
+			u.scheduleAnnounces(now, m.Timing.Lifetime)
 		}
 	}
 }
@@ -287,8 +301,13 @@ func (m *machine) learn(now time.Time, p *peer, old *message) {
 			u.freed = freed{before.Term, now, p.host}
 		}
 		u.heard = max(u.heard, after.Term)
-		if u.state == Active && lost {
-			u.scheduleAnnounces(now, 0) // the rival's addresses are off: the neighbours hear it at once
+		adopting := before != nil && before.Claim == claimAdopting
+		switch {
+		case u.state != Active:
+		case after.Claim == claimAdopting && !adopting: // the run before may have announced it
+			u.scheduleAnnounces(now, m.Timing.Lifetime)
+		case lost, adopting && after.Claim == claimNone:
+			u.scheduleAnnounces(now, 0) // the other one's addresses are off: the neighbours hear it at once
 		}
 	}
 }
@@ -409,11 +428,23 @@ func (m *machine) settle(now time.Time) {
 
 func (m *machine) settleUnit(u *unit, now time.Time) {
 	rival, _ := m.strongest(u)
-	if u.held && rival == nil && m.stopping.IsZero() && m.cannot(u, now) == "" && m.health.Ready {
+	if u.held && rival == nil && m.stopping.IsZero() && m.cannot(u, now) == "" && (m.health.Ready || m.nobodyCan(u, now)) {
 		m.take(u, now, change{to: Active, reason: Adopted})
 		return
 	}
 	m.change(u, now, change{to: Backup, reason: Started})
+}
+
+// nobodyCan tells that this host, whose proxy is not ready, may keep what its kernel held: every expected host was
+// heard, and none is ready.
+func (m *machine) nobodyCan(u *unit, now time.Time) bool {
+	alive := 0
+	for _, p := range m.peers {
+		if p.alive {
+			alive++
+		}
+	}
+	return m.known && m.health.Why != Forbidden && alive >= m.Peers && len(election.Rank(u.Name, m.candidates(u, now))) == 0
 }
 
 // cannot says why this host cannot have the VIP, but for the proxy; "" when it can.

@@ -348,6 +348,54 @@ func TestHostDies(t *testing.T) {
 	}
 }
 
+// A host that takes a VIP back is killed just after it announced it and before its word is out: the owner knows nothing of
+// that, and clients have it in their caches. They are led back before the kernel of the dead one, or its next run,
+// takes the address off.
+func TestKilledWhileItTakes(t *testing.T) {
+	for name, restart := range map[string]time.Duration{"and starts at once": 0, "and starts": 100 * time.Millisecond, "and does not start": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(20) {
+				w := settledFrom(t, seed, 2, vip("192.0.2.10", preemptAfter(300*time.Millisecond)))
+				best := w.owner()
+				best.kill()
+				w.run(w.between(0, 3*time.Second))
+				best.start()
+				best.diesAfterAnnouncing = true
+				w.until("it dies", 2*time.Second, func() bool { return best.machine == nil })
+				w.after(restart, best.start)
+				for end := w.now + 5*time.Second; w.now < end; w.run(time.Millisecond) {
+					w.served(w.vips[0])
+				}
+			}
+		})
+	}
+}
+
+// The owner is killed while it hands over: its kernel answers for a while, and the new owner announces until that is over.
+func TestKilledWhileItGives(t *testing.T) {
+	for seed := range uint64(20) {
+		w := settledFrom(t, seed, 2, vip("192.0.2.10"))
+		old := w.owner()
+		other := w.other(old)
+		old.machine.draining = true
+		old.step()
+		w.until("both have it", time.Second, func() bool { return len(w.holders(w.vips[0])) == 2 })
+		old.kill()
+		w.until("the old address expires", 3*time.Second, func() bool { return len(w.holders(w.vips[0])) == 1 })
+		w.cache[w.vips[0].Addresses[0].IP] = old // it answered somebody in its last moment
+		took := w.until("clients are led to the owner", contestedEvery+100*time.Millisecond, func() bool { return w.cache[w.vips[0].Addresses[0].IP] == other })
+		t.Logf("after %s", took)
+	}
+}
+
+// served checks that the host that a client has in its cache serves.
+func (w *world) served(v VIP) {
+	w.t.Helper()
+	if h := w.cache[v.Addresses[0].IP]; !h.serves(v) {
+		w.fail("clients ask %s, which does not serve %s", h.name, v.Name)
+	}
+}
+
 func TestHealAfterAPartition(t *testing.T) {
 	w := settled(t, 2, vip("192.0.2.10"))
 	old := w.owner()
@@ -393,13 +441,174 @@ func TestProxyDies(t *testing.T) {
 	if r := w.other(old).unit(w.vips[0]).reason; r != OwnerUnready {
 		t.Errorf("taken because of %s", r)
 	}
+	// Nobody could serve it: it stays, and moves as soon as somebody can.
 	w.other(old).proxy = false
-	w.run(time.Second)
-	if owners := w.owners(w.vips[0]); len(owners) != 0 {
-		t.Errorf("no proxy is ready, and %v own the VIP", owners)
+	w.quietAfter(100*time.Millisecond, 2*time.Minute)
+	w.ownerIs(w.other(old))
+	if lasts := w.other(old).machine.lifetime; lasts != time.Minute {
+		t.Errorf("the address lasts %s while no peer could take over", lasts)
 	}
 	old.proxy = true
-	w.until("owned again", time.Second, w.ownedBy(old))
+	if took := w.until("owned again", time.Second, w.ownedBy(old)); took > 100*time.Millisecond {
+		t.Errorf("taken over after %s", took)
+	}
+}
+
+func (w *world) ownerIs(h *simHost) {
+	w.t.Helper()
+	if !w.ownedBy(h)() {
+		w.fail("owners %v, want %s", w.owners(w.vips[0]), h.name)
+	}
+}
+
+// A proxy that hangs is replaced; where all hang the VIP stays, and moves once another host has been ready for a moment
+// and the owner has not.
+func TestProxyHangs(t *testing.T) {
+	w := settled(t, 2, vip("192.0.2.10", noPreempt))
+	old := w.owner()
+	other := w.other(old)
+	old.hangs = true
+	if took := w.until("another owner", time.Second, w.ownedBy(other)); took > 100*time.Millisecond {
+		t.Errorf("taken over after %s", took)
+	}
+	other.hangs = true
+	w.quietAfter(100*time.Millisecond, 2*time.Minute)
+	w.ownerIs(other)
+	old.hangs = false
+	if took := w.until("owned by the one that is ready", time.Second, w.ownedBy(old)); took > 350*time.Millisecond {
+		t.Errorf("taken over after %s", took)
+	}
+}
+
+// A busy machine lets both proxies be judged hung. They come back in any order, and that moves nothing.
+func TestBothProxiesHang(t *testing.T) {
+	for seed := range uint64(50) {
+		w := settledFrom(t, seed, 2, vip("192.0.2.10"))
+		old := w.owner()
+		for _, h := range w.hosts {
+			w.after(w.between(0, 20*time.Millisecond), func() { h.hangs = true })
+			w.after(w.between(500*time.Millisecond, 600*time.Millisecond), func() { h.hangs = false })
+		}
+		before := w.transitions
+		w.run(10 * time.Second)
+		w.ownerIs(old)
+		// The one that is judged first cannot know that the other one will be: then one move, and back again.
+		if moved := w.transitions - before; moved > 4 {
+			w.fail("%d transitions", moved)
+		}
+		for _, h := range w.hosts {
+			h.hangs = true
+			h.machine.setHealth(h.health())
+		}
+		for _, h := range w.hosts {
+			h.step()
+		}
+		before = w.transitions
+		w.run(w.between(100*time.Millisecond, 3*time.Second))
+		w.other(old).hangs = false
+		w.run(w.between(0, 100*time.Millisecond))
+		old.hangs = false
+		w.run(10 * time.Second)
+		if w.transitions != before {
+			w.fail("%d transitions", w.transitions-before)
+		}
+	}
+}
+
+// The owner's proxy is dead, and the hosts do not hear each other: it may be that the other one can serve, so it is let
+// take the VIP. A proxy that only says nothing may serve, and the VIP stays.
+func TestUnheardProxyFails(t *testing.T) {
+	for _, dead := range []string{"hangs", "dies"} {
+		w := settled(t, 2, vip("192.0.2.10", noPreempt))
+		old := w.owner()
+		other := w.other(old)
+		old.sessionTo[other.index], other.sessionTo[old.index] = false, false
+		w.run(time.Second)
+		if dead == "hangs" {
+			old.hangs = true
+			w.quiet(time.Minute)
+			w.ownerIs(old)
+			continue
+		}
+		old.proxy = false
+		w.until("another owner", time.Second, w.ownedBy(other))
+		w.quiet(time.Minute)
+	}
+}
+
+// The owner does not hear that another host could serve. That one takes the VIP, and keeps it.
+func TestDeafOwnerWithoutProxy(t *testing.T) {
+	for _, fault := range []func(h *simHost){func(h *simHost) { h.hangs = true }, func(h *simHost) { h.proxy = false }} {
+		for seed := range uint64(10) {
+			w := settledFrom(t, seed, 2, vip("192.0.2.10"))
+			old := w.owner()
+			other := w.other(old)
+			other.sessionTo[old.index] = false
+			w.run(time.Second)
+			fault(old)
+			w.until("the other one is the owner", 2*time.Second, w.ownedBy(other))
+			w.quietAfter(time.Second, time.Minute)
+			w.ownerIs(other)
+		}
+	}
+}
+
+// A host that must not serve gives the VIP up, whoever else is there.
+func TestForbidden(t *testing.T) {
+	w := settled(t, 1, vip("192.0.2.10"))
+	h := w.owner()
+	h.machine.setHealth(Health{Reason: "another host has this host's name"})
+	h.step()
+	if len(w.holders(w.vips[0])) != 0 || h.unit(w.vips[0]).reason != ProxyNotReady {
+		w.fail("not given up")
+	}
+}
+
+// The proxy is dead and nobody else is ready: the link, and the administrator, still count.
+func TestLeavingWithoutProxy(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(h *simHost)
+		want Reason
+	}{
+		"release":   {func(h *simHost) { _ = h.machine.release("192.0.2.10") }, Released},
+		"link down": {func(h *simHost) { h.linkUp = false; h.machine.kernelChanged() }, LinkDown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := settled(t, 1, vip("192.0.2.10"))
+			h := w.owner()
+			h.proxy = false
+			w.quiet(time.Second)
+			w.ownerIs(h)
+			c.do(h)
+			h.step()
+			if got := h.unit(w.vips[0]).reason; len(w.holders(w.vips[0])) != 0 || got != c.want {
+				w.fail("held by %v, %s", w.holders(w.vips[0]), got)
+			}
+		})
+	}
+}
+
+// A speaker that starts again where no proxy is ready adopts what it had; not while a host is expected and not heard.
+func TestRestartWithoutProxy(t *testing.T) {
+	for heard, want := range map[bool]int{true: 1, false: 0} {
+		w := settled(t, 2, vip("192.0.2.10"))
+		h := w.owner()
+		for _, each := range w.hosts {
+			each.proxy = false
+		}
+		w.run(time.Second)
+		if !heard {
+			w.other(h).powerOff()
+			w.run(time.Second)
+		}
+		h.kill()
+		w.run(time.Second)
+		h.start()
+		w.run(3 * time.Second)
+		if got := len(w.holders(w.vips[0])); got != want {
+			w.fail("%d holders, want %d", got, want)
+		}
+	}
 }
 
 func TestSleep(t *testing.T) {

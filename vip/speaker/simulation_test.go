@@ -56,6 +56,14 @@ func faults() []fault {
 		{"power off", at(func(h *simHost) { h.powerOff() })},
 		{"proxy dies", at(func(h *simHost) { h.proxy = false })},
 		{"proxy is back", at(func(h *simHost) { h.proxy = true })},
+		{"proxy hangs", at(func(h *simHost) { h.hangs = true })},
+		{"proxy goes on", at(func(h *simHost) { h.hangs = false })},
+		{"all proxies hang", func(w *world, _, _ *simHost) {
+			for _, h := range w.hosts {
+				h.hangs = true
+				w.after(w.between(0, 2*time.Second), func() { h.hangs = false })
+			}
+		}},
 		{"proxy flaps", func(w *world, h, _ *simHost) {
 			for i := range 6 {
 				w.after(time.Duration(i)*w.between(20*time.Millisecond, 200*time.Millisecond), func() { h.proxy = i%2 == 1 })
@@ -151,7 +159,7 @@ func (w *world) repair() {
 		if h.asleep || h.vanished {
 			h.wakeUp(w.now)
 		}
-		h.proxy, h.off = true, false
+		h.proxy, h.hangs, h.off = true, false, false
 		h.start()
 		h.command(func(m *machine) { m.undrain() })
 	}
@@ -225,6 +233,56 @@ func TestRandomSchedules(t *testing.T) {
 		}
 	}
 	t.Logf("%d schedules; two owners at most for %v", n, longest)
+}
+
+// TestAlwaysAnOwner: whatever happens to the proxies, and however often speakers are killed and started, a VIP that had
+// an owner once is never without one while hosts live that hear each other.
+func TestAlwaysAnOwner(t *testing.T) {
+	first, n := seeds(t)
+	for seed := first; seed < first+n; seed++ {
+		ok := t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			w := randomWorld(t, seed)
+			for _, h := range w.hosts {
+				h.start()
+			}
+			w.until("one owner each", 2*time.Second, w.oneOwnerEach)
+			w.run(2 * time.Second)
+			only := slices.DeleteFunc(faults(), func(f fault) bool {
+				return !slices.Contains([]string{"proxy dies", "proxy is back", "proxy flaps", "proxy hangs", "proxy goes on", "all proxies hang"}, f.name)
+			})
+			for range 20 {
+				h := w.hosts[w.rand.IntN(len(w.hosts))]
+				f := only[w.rand.IntN(len(only))]
+				if w.chance(0.2) {
+					f = fault{"killed and started", func(w *world, h, _ *simHost) {
+						h.kill()
+						w.run(w.between(0, time.Second))
+						w.allHeld()
+						h.start()
+						w.run(time.Second)
+					}}
+				}
+				w.note("%s: %s", f.name, h.name)
+				f.do(w, h, w.other(h))
+				for end := w.now + w.between(0, 4*time.Second); w.now < end; w.run(5 * time.Millisecond) {
+					w.allHeld()
+				}
+			}
+			w.atPeace()
+		})
+		if !ok {
+			t.Fatalf("HEADGATE_TEST_SEED=%d shows it again", seed)
+		}
+	}
+}
+
+func (w *world) allHeld() {
+	w.t.Helper()
+	for _, v := range w.vips {
+		if len(w.holders(v)) == 0 {
+			w.fail("%s has no holder", v.Name)
+		}
+	}
 }
 
 func randomWorld(t *testing.T, seed uint64) *world {

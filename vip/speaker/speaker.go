@@ -102,8 +102,19 @@ type Conflict struct {
 // Health tells whether the proxy can serve.
 type Health struct {
 	Ready  bool
+	Why    Lack   // of a proxy that is not ready
 	Reason string // for people: why not, or what is served
 }
+
+// Lack is why a proxy is not ready. It decides what becomes of a VIP that no other host can serve either.
+type Lack int
+
+// The lacks.
+const (
+	Forbidden Lack = iota // this host must not serve, whatever its proxy can: the VIP is given up
+	Dead                  // it serves nobody for sure: the VIP stays, unless a host of which nothing is heard might serve it
+	Silent                // it says nothing in time; on a busy machine it may serve: the VIP stays
+)
 
 // VIP is one or more addresses that are elected and move together.
 type VIP struct {

@@ -26,6 +26,7 @@ type unit struct {
 	wanted   election.Host // whom the administrator wants it moved to, and until when that counts; only while Active
 	wantedAt time.Time
 	unready  time.Time // since when the proxy cannot serve what is ours; zero: it can
+	escape   escape
 
 	blocked  time.Time // the kernel refused the addresses: not able before
 	refusals int
@@ -38,6 +39,8 @@ type unit struct {
 	nextProbe time.Time
 	pause     time.Duration // between probes that were answered
 	occupant  net.HardwareAddr
+	// ownerUnready is since when the owner cannot serve it, and this host could.
+	ownerUnready time.Time
 
 	// Active
 	offer     offer
@@ -116,6 +119,11 @@ const (
 	deafPatience = 3 * time.Second
 	// escapePatience is how long a VIP whose proxy cannot serve waits for a host that can.
 	escapePatience = 100 * time.Millisecond
+	// commonPatience is how much longer it stays where all proxies had fallen silent and another one is back first.
+	commonPatience = 200 * time.Millisecond
+	// deafOwner is how long a host that can serve waits for an owner that cannot and offers nothing. That one waits for
+	// commonPatience, and a new owner's word takes its time.
+	deafOwner = 600 * time.Millisecond
 	// refreshAnnounce is how often an owner announces for switches that forget.
 	refreshAnnounce = 30 * time.Second
 	// kernelMargin is how much longer than asked for the kernel keeps an address (measured: up to 0.3 s).
@@ -214,6 +222,7 @@ func (u *unit) rest() {
 	u.contested, u.defend, u.checkAt, u.rivalFrom, u.unready = time.Time{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	u.probe, u.check, u.early = probing{}, probing{}, early{}
 	u.spurned = nil
-	u.freeSince, u.nextProbe, u.pause, u.occupant = time.Time{}, time.Time{}, 0, nil
+	u.freeSince, u.nextProbe, u.pause, u.occupant, u.ownerUnready = time.Time{}, time.Time{}, 0, nil, time.Time{}
+	u.escape = escape{}
 	u.held = false
 }

@@ -203,7 +203,8 @@ func (m *machine) checked(u *unit, now time.Time, r probeResult) {
 	if p == nil {
 		return
 	}
-	if e := p.state.find(u.id); e != nil && better(u, p, e, m.Host, u.priority()) {
+	// Of two the one keeps it that can serve it, then the better rank.
+	if e := p.state.find(u.id); e != nil && (!m.health.Ready || better(u, p, e, m.Host, u.priority())) {
 		m.letGo(u, now, change{to: Backup, reason: RivalAnswers, peer: p.host, detail: text(hardware)})
 		u.occupant, u.nextProbe = hardware, now.Add(probePause)
 	}

@@ -40,8 +40,9 @@ type world struct {
 	timing Timing
 
 	loss, duplicates float64
-	slowest          time.Duration       // of a message
-	foreign          map[netip.Addr]bool // addresses that a machine that is none of us has
+	slowest          time.Duration           // of a message
+	foreign          map[netip.Addr]bool     // addresses that a machine that is none of us has
+	cache            map[netip.Addr]*simHost // of a client: who announced the address last
 	trace            []string
 	transitions      int
 	lastChange       time.Duration
@@ -92,10 +93,13 @@ type simHost struct {
 	wake     uint64   // serial of the timer that counts
 
 	proxy  bool
+	hangs  bool // the proxy says nothing, and serves nobody
 	linkUp bool
 	kernel map[netip.Addr]simAddress
 	watch  []Address
 	refuse error
+	// diesAfterAnnouncing ends the process after its next announcement, before its word about it is out.
+	diesAfterAnnouncing, dying bool
 	// linkErr is what the kernel says of the interface.
 	linkErr error
 
@@ -118,7 +122,7 @@ type simAddress struct {
 func newWorld(t *testing.T, seed uint64, hosts int, vips ...VIP) *world {
 	w := &world{
 		t: t, rand: rand.New(rand.NewPCG(seed, 42)), vips: vips, slowest: 2 * time.Millisecond,
-		foreign: map[netip.Addr]bool{}, together: map[couple]time.Duration{}, shadowed: map[couple]time.Duration{},
+		foreign: map[netip.Addr]bool{}, cache: map[netip.Addr]*simHost{}, together: map[couple]time.Duration{}, shadowed: map[couple]time.Duration{},
 		longest: map[string]time.Duration{}, gaps: map[string]time.Duration{}, gapFrom: map[string]time.Duration{},
 		timing: Timing{}.withDefaults(),
 	}
@@ -296,7 +300,7 @@ func (h *simHost) speaksFor(v VIP) bool {
 
 // serves tells that a client that sends to this host is served.
 func (h *simHost) serves(v VIP) bool {
-	return h.holds(v.Addresses[0].IP) && h.proxy && h.linkUp && !h.off && !h.vanished
+	return h.holds(v.Addresses[0].IP) && h.fit() && h.linkUp && !h.off && !h.vanished
 }
 
 func (h *simHost) holds(ip netip.Addr) bool {
@@ -343,8 +347,23 @@ func (h *simHost) start() {
 
 func (h *simHost) observe(t Transition) {
 	h.w.note("%s %s: %s → %s: %s, term %d, peer %q %s", h.name, t.VIP, t.From, t.To, t.Reason, t.Term, t.Peer, t.Detail)
+	if t.From == Active && t.Reason == ProxyNotReady && t.Peer == "" && h.machine.health.Why != Forbidden && !h.helps(t.VIP) {
+		h.w.fail("%s gives %s away because of its proxy, and nobody can take it", h.name, t.VIP)
+	}
 	h.w.transitions++
 	h.w.lastChange = h.w.now
+}
+
+// helps tells that it is of use when this host lets a VIP go for its proxy: another host said that it is ready, or the
+// own proxy serves nobody for sure and there is a host that might be ready unheard.
+func (h *simHost) helps(vip string) bool {
+	u, _ := h.machine.unit(vip)
+	for _, p := range h.machine.peers {
+		if p.alive && p.can(p.state.find(u.id)) || !p.alive && !p.proven && h.machine.health.Why == Dead {
+			return true
+		}
+	}
+	return false
 }
 
 // give hands something to the process; while it is stopped, it waits in a queue.
@@ -363,6 +382,12 @@ func (h *simHost) give(boot uint64, do func(m *machine)) {
 
 func (h *simHost) step() {
 	next := h.machine.step(h.clock())
+	if h.dying {
+		h.w.note("%s dies after announcing", h.name)
+		h.kill()
+		h.dying = false
+		return
+	}
 	if h.machine.stopped {
 		h.w.note("%s has stopped", h.name)
 		h.kill()
@@ -391,7 +416,7 @@ func (h *simHost) beat(boot uint64) {
 }
 
 func (h *simHost) send() {
-	if h.state == nil {
+	if h.state == nil || h.dying {
 		return
 	}
 	for _, other := range h.w.hosts {
@@ -449,8 +474,22 @@ func (h *simHost) checkProxy(boot uint64) {
 	if h.boot != boot || h.machine == nil {
 		return
 	}
-	h.give(boot, func(m *machine) { m.setHealth(Health{Ready: h.proxy, Reason: "simulated"}) })
+	h.give(boot, func(m *machine) { m.setHealth(h.health()) })
 	h.w.after(50*time.Millisecond, func() { h.checkProxy(boot) })
+}
+
+// fit tells that the proxy serves.
+func (h *simHost) fit() bool { return h.proxy && !h.hangs }
+
+func (h *simHost) health() Health {
+	health := Health{Ready: h.fit(), Reason: "simulated"}
+	switch {
+	case !h.proxy:
+		health.Why = Dead
+	case h.hangs:
+		health.Why = Silent
+	}
+	return health
 }
 
 // kill ends the process; its kernel keeps what it has. The peers that it talks to find out quickly.
@@ -563,6 +602,10 @@ func (h *simHost) Link(string) (Link, error) {
 
 // Announce implements Wire.
 func (h *simHost) Announce(a Address) error {
+	if h.linkUp && !h.off {
+		h.w.cache[a.IP] = h
+	}
+	h.dying, h.diesAfterAnnouncing = h.dying || h.diesAfterAnnouncing, false
 	for _, other := range h.w.hosts {
 		if other == h || !h.reaches(other) || h.w.chance(h.w.loss) {
 			continue

@@ -20,7 +20,7 @@ return function(o)
         error("nginx.conf is of schema " .. o.schema .. ", the Lua files of " .. schema.NUMBER)
     end
     config.schema, config.build, config.generation = o.schema, o.build, o.generation
-    config.metrics = o.metrics == true
+    config.metrics, config.listeners = o.metrics == true, o.listeners
     for _, name in ipairs(o.profiles) do
         config.profiles[name] = true
     end

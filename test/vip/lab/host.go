@@ -267,7 +267,7 @@ func (p *Process) Tail() string {
 // Signal sends a signal to the whole group.
 func (p *Process) Signal(t testing.TB, sig syscall.Signal) {
 	t.Helper()
-	p.children = children(p.cmd.Process.Pid)
+	p.children = Children(p.cmd.Process.Pid)
 	if err := syscall.Kill(-p.cmd.Process.Pid, sig); err != nil {
 		t.Fatalf("signal %s: %v\n%s", p.cmd.Path, err, p.Tail())
 	}
@@ -314,8 +314,8 @@ func state(pid int) byte {
 	return text[at+2]
 }
 
-// children lists those of a process.
-func children(pid int) []int {
+// Children lists those of a process.
+func Children(pid int) []int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
 		return nil // it has ended
