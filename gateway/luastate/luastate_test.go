@@ -316,3 +316,18 @@ func listOf[T any](t *rapid.T, parts map[int]*T, shuffled bool, name func(*T) st
 	}
 	return list
 }
+
+// A list that is changed in place is another one.
+func TestEncoderKeepsItsOwnLists(t *testing.T) {
+	m := &model.Model{Upstreams: []*model.Upstream{{ID: "a"}, {ID: "b"}}}
+	e := NewEncoder()
+	first := e.Encode(m)
+	m.Upstreams[1] = &model.Upstream{ID: "b", Peers: []model.Peer{peerOf("10.0.0.1:80", 1)}}
+	second := e.Encode(m)
+	if diff := cmp.Diff(NewEncoder().Encode(m), second); diff != "" {
+		t.Error(diff)
+	}
+	if cmp.Equal(first, second) {
+		t.Error("the change is not seen")
+	}
+}

@@ -1,8 +1,10 @@
 package luastate
 
+import "slices"
+
 // section remembers the objects of one list of the model, one for each part.
 type section[T any] struct {
-	parts   []*T
+	parts   []*T // a list of its own: whoever made the model may make the next one in place
 	objects []Object
 }
 
@@ -13,15 +15,11 @@ const inPlace = 64
 // encode brings the section to a list, and tells whether anything changed. A part that is known by its pointer is not encoded
 // again, unless the list is not sorted by name.
 func (s *section[T]) encode(parts []*T, name func(*T) string, encode func(*T) Object) (changed bool) {
-	if len(parts) == len(s.parts) && (len(parts) == 0 || &parts[0] == &s.parts[0]) {
-		return false
-	}
 	if len(parts) == len(s.parts) {
 		if places := s.differing(parts); len(places) <= inPlace {
 			for _, i := range places {
-				s.objects[i] = encode(parts[i])
+				s.parts[i], s.objects[i] = parts[i], encode(parts[i])
 			}
-			s.parts = parts
 			return len(places) > 0
 		}
 	}
@@ -38,7 +36,7 @@ func (s *section[T]) encode(parts []*T, name func(*T) string, encode func(*T) Ob
 			objects[i] = encode(p)
 		}
 	}
-	s.parts, s.objects = parts, objects
+	s.parts, s.objects = slices.Clone(parts), objects
 	return true
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // localAddress finds the link-local address of an interface. The file that it reads stays that of the namespace in
@@ -37,7 +39,7 @@ func openLocalAddress() (*localAddress, error) {
 // lookEvery is how long an address is remembered: a thousand VIPs are probed at once.
 const lookEvery = time.Second
 
-// of gives the link-local address of the interface, unspecified when it has none.
+// of gives the link-local address of the interface, unspecified when it has none that is usable.
 func (l *localAddress) of(index int, now time.Time) netip.Addr {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +63,7 @@ func (l *localAddress) read(index int) netip.Addr {
 func parseLocal(text string, index int) netip.Addr {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
-		if len(words) < 2 {
+		if len(words) < 5 || unusable(words[4]) {
 			continue
 		}
 		at, err := strconv.ParseUint(words[1], 16, 32)
@@ -74,6 +76,13 @@ func parseLocal(text string, index int) netip.Addr {
 		}
 	}
 	return netip.IPv6Unspecified()
+}
+
+// unusable tells that nobody answers for an address: it is tentative, or somebody else has it. An answer that is sent to
+// it would wait for that.
+func unusable(flags string) bool {
+	set, err := strconv.ParseUint(flags, 16, 32)
+	return err != nil || set&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0
 }
 
 func (l *localAddress) close() error {
