@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,22 +76,12 @@ func startNginx(ctx context.Context, s *stage.Stage, name, conf, address string)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Await(ctx, startTimeout, listens(address)); err != nil {
+	if err := p.Await(ctx, startTimeout, stage.Listens(address)); err != nil {
 		return nil, err
 	}
 	return func(context.Context) (int, error) {
 		return only(stage.Children(p.PID()))
 	}, nil
-}
-
-func listens(address string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-		if err != nil {
-			return fmt.Errorf("dial: %w", err)
-		}
-		return conn.Close() //nolint:wrapcheck // never fails on loopback
-	}
 }
 
 func only(pids []int, err error) (int, error) {
@@ -307,7 +296,7 @@ func haproxy(ctx context.Context, s *stage.Stage, a side) (worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Await(ctx, startTimeout, listens(a.address)); err != nil {
+	if err := p.Await(ctx, startTimeout, stage.Listens(a.address)); err != nil {
 		return nil, err
 	}
 	return func(context.Context) (int, error) { return p.PID(), nil }, nil

@@ -162,7 +162,7 @@ func (b *bed) settle(ctx context.Context, routes int) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("the gateway does not come to rest: %w", err)
 		}
-		if err := wait(ctx, stage.Poll); err != nil {
+		if err := stage.Wait(ctx, stage.Poll); err != nil {
 			return err
 		}
 	}
@@ -172,7 +172,7 @@ func (b *bed) settle(ctx context.Context, routes int) error {
 func (b *bed) events(ctx context.Context, f *figures, play func(context.Context) (event, error)) (series, error) {
 	s := series{}
 	for range b.plan.events {
-		if err := wait(ctx, shortestGap+time.Duration(b.random.Int64N(int64(longestGap-shortestGap)))); err != nil {
+		if err := stage.Wait(ctx, shortestGap+time.Duration(b.random.Int64N(int64(longestGap-shortestGap)))); err != nil {
 			return s, err
 		}
 		if err := renew(ctx, address, b.probes); err != nil {
@@ -282,7 +282,7 @@ func (b *bed) steadyTraffic(ctx context.Context, f *figures) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for wait(ctx, steadyEvery) == nil {
+		for stage.Wait(ctx, steadyEvery) == nil {
 			err := get(ctx, client, "http://h0.test/api/x")
 			if ctx.Err() != nil {
 				return

@@ -183,7 +183,7 @@ func stopped(ctx context.Context, pid int) error {
 		if bytes.Contains(stat, []byte(") T ")) {
 			return nil
 		}
-		if err := wait(ctx, probeEvery); err != nil {
+		if err := stage.Wait(ctx, probeEvery); err != nil {
 			return err
 		}
 	}
@@ -257,20 +257,9 @@ func (p *probe) await(ctx context.Context, host string, old func(answer) bool, w
 		if n >= fineProbes {
 			pause = probeSlowly
 		}
-		if err := wait(ctx, pause); err != nil {
+		if err := stage.Wait(ctx, pause); err != nil {
 			return time.Time{}, err
 		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // Ctrl-C
-	case <-timer.C:
-		return nil
 	}
 }
 
@@ -285,7 +274,7 @@ func workersOf(ctx context.Context, list func(context.Context) ([]int, error), n
 		if time.Now().After(end) {
 			return nil, fmt.Errorf("%d workers, want %d: %w", len(workers), n, err)
 		}
-		if err := wait(ctx, stage.Poll); err != nil {
+		if err := stage.Wait(ctx, stage.Poll); err != nil {
 			return nil, err
 		}
 	}
