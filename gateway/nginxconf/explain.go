@@ -44,7 +44,7 @@ func (c conf) explainServers(w *writer) {
 			"# What nginx would refuse as a peer, another peer might take.",
 			"error_page 400 = /;",
 			"location / {",
-			`    content_by_lua_block { require("headgate.phase.explained")() }`,
+			`    content_by_lua_block { headgate.explained() }`,
 			"}",
 		)
 	}, "server")

@@ -86,7 +86,7 @@ func (c conf) main(w *writer) {
 	w.lines("pcre_jit on;")
 }
 
-// lua writes what the Lua code needs. Inline blocks hold one require each: nginx -t does not even
+// lua writes what the Lua code needs. Inline blocks hold one call each: nginx -t does not even
 // parse Lua, so everything else lives in files that tests compile.
 func (c conf) lua(w *writer, generation name) {
 	separator := ";"
@@ -127,9 +127,9 @@ func (c conf) lua(w *writer, generation name) {
 					w.buf = append(w.buf, "\",\n"...)
 				}
 			}, "profiles =")
-		}, `require("headgate.phase.init")`)
+		}, `require("headgate.load")`)
 	}, "init_by_lua_block")
-	w.lines(`init_worker_by_lua_block { require("headgate.phase.init_worker")() }`, "")
+	w.lines(`init_worker_by_lua_block { headgate.start() }`, "")
 }
 
 // countListeners lets the proxy tell whether it has any: before its first reload it has none, and a VIP must not lead to it.
@@ -402,7 +402,7 @@ func (c conf) ownPools(w *writer) {
 
 func picked(w *writer, instead path) {
 	w.directive("server", path{"unix:" + instead.text}, literal("max_fails=0"))
-	w.lines(`balancer_by_lua_block { require("headgate.phase.balancer")() }`)
+	w.lines(`balancer_by_lua_block { headgate.balance() }`)
 }
 
 func keptPool(w *writer, name value, instead path) {
@@ -422,7 +422,7 @@ func (c conf) server(w *writer, l model.Listener) {
 		}
 		w.lines(cookieHeader, c.router("route", l.Scheme))
 		if c.logPhase {
-			w.lines(`log_by_lua_block { require("headgate.phase.log")() }`)
+			w.lines(`log_by_lua_block { headgate.log() }`)
 		}
 		w.block(func() { c.directives(w, c.standard) }, "location /")
 		for _, p := range c.profiles {
@@ -438,7 +438,7 @@ const cookieHeader = literal("add_header Set-Cookie $headgate_cookie always;")
 func (c conf) certificates(w *writer) {
 	w.directive("ssl_certificate", c.certificate)
 	w.directive("ssl_certificate_key", c.key)
-	w.lines(`ssl_certificate_by_lua_block { require("headgate.phase.certificate")() }`)
+	w.lines(`ssl_certificate_by_lua_block { headgate.choose_certificate() }`)
 }
 
 // router is the one phase that every request enters. server_rewrite is the cheapest one (1.07 of static
@@ -452,7 +452,7 @@ func (c conf) router(phase literal, s model.Scheme) literal {
 	case s == model.HTTPS:
 		scheme = "https"
 	}
-	return `server_rewrite_by_lua_block { require("headgate.phase.` + phase + `")("` + scheme + `") }`
+	return `server_rewrite_by_lua_block { headgate.` + phase + `("` + scheme + `") }`
 }
 
 // http2Directive tells that http2 is a directive, and no longer a word of listen.
@@ -502,7 +502,7 @@ func (c conf) controlServer(w *writer) {
 			"# A kept connection would stay with a worker that a reload has retired.",
 			"keepalive_timeout 0;",
 			"location / {",
-			`    content_by_lua_block { require("headgate.phase.control")() }`,
+			`    content_by_lua_block { headgate.control() }`,
 			"}",
 		)
 	}, "server")

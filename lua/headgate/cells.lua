@@ -25,8 +25,9 @@ local CELLS = 32768
 -- Names this layout: workers with other Lua files may have another one.
 local PAGE = "page/1/256/32768"
 -- Words of the head.
-local EVENTS, USED_SLOTS = 0, 1
+local EVENTS, USED_SLOTS, REVISION = 0, 1, 2
 local HEAD_WORDS = 16
+local WORD = 2 ^ 32
 local BYTES = 4 * (HEAD_WORDS + CELLS + CELLS * SLOTS)
 local KEEP_SECONDS = 600
 -- A cell waits longer than its key, which others may just have read.
@@ -195,6 +196,16 @@ end
 
 function _M:tell_events(n)
     self.head[EVENTS] = n
+end
+
+--- The low 32 bits of the committed revision, as far as it was told (see state.lua).
+function _M:revision()
+    return self.head[REVISION]
+end
+
+--- @tparam number n a revision; its low 32 bits are kept
+function _M:tell_revision(n)
+    self.head[REVISION] = n % WORD
 end
 
 return _M

@@ -105,7 +105,7 @@ function _M.new(o)
         local head = encode({
             boot = meta:get("boot"), schema = schema.NUMBER, luaBuild = o.config.build,
             generation = o.config.generation, listeners = o.config.listeners,
-            revision = meta:get("revision") or 0,
+            revision = o.state:refresh(),
             nginxVersion = o.nginx_version, masterPid = o.master_pid(),
             dict = { capacity = dict:capacity(), free = dict:free_space() },
             pusher = meta:get("pusher") or "",
@@ -163,6 +163,9 @@ function _M.new(o)
             committed = push.part > 1 and meta:get("revision") == push.revision,
         })
         local ok, kind, err = step:all(body)
+        if step.committed then
+            o.state:refresh()
+        end
         if ok and push.part == push.parts and not step.committed then
             ok, kind, err = nil, "record", "the push has no commit"
         end

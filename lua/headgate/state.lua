@@ -1,6 +1,7 @@
 --- A worker's view of the pushed state: objects are decoded when they are first used and again
 -- when their pointer changed. The shared revision tells that a pointer may have changed; nothing
--- else does.
+-- else does. It stands in a dict; a word that all workers share (cells.lua) tells that it changed,
+-- for each request asks twice and a read of the dict takes its lock.
 local pcall, pairs, type = pcall, pairs, type
 
 local _M = {}
@@ -9,11 +10,13 @@ local mt = { __index = _M }
 local collection = {}
 local collection_mt = { __index = collection }
 
---- @tparam table o dict, meta: the shared dicts; decode: function(string) value or nil, err;
---   report: see report.lua; yield: function() that lets others run
+local WORD = 2 ^ 32
+
+--- @tparam table o dict, meta: the shared dicts; cells: see cells.lua; decode: function(string)
+--   value or nil, err; report: see report.lua; yield: function() that lets others run
 function _M.new(o)
     return setmetatable({
-        dict = o.dict, meta = o.meta, decode = o.decode, report = o.report,
+        dict = o.dict, meta = o.meta, cells = o.cells, decode = o.decode, report = o.report,
         yield = o.yield, seen = 0, swept = 0, collections = {},
     }, mt)
 end
@@ -33,7 +36,25 @@ end
 
 --- The committed revision; 0 before the first push.
 function _M:revision()
+    if self.cells:revision() == self.word then
+        return self.seen
+    end
+    return self:refresh()
+end
+
+--- The committed revision, by the dict, and tell the other workers of it if nobody has. Whoever
+-- commits must call this; and whoever answers for all workers, for the one that committed may have
+-- been killed before it told.
+function _M:refresh()
+    local cells = self.cells
+    -- The word first: what is committed after this line changes it again.
+    local word = cells:revision()
     local revision = self.meta:get("revision") or 0
+    if word ~= revision % WORD then
+        cells:tell_revision(revision)
+        word = cells:revision()
+    end
+    self.word = word
     if revision ~= self.seen then
         self.seen = revision
         self.report.revision = revision
@@ -145,7 +166,7 @@ end
 --- Let go of objects that are no longer pushed. Changed ones stay until they are used: they hand
 -- their balancing state on. Runs in a timer; does nothing when the revision did not change.
 function _M:sweep()
-    local revision = self:revision()
+    local revision = self:refresh()
     if revision == self.swept then
         return
     end

@@ -1,5 +1,6 @@
 --- Ties the modules to nginx: made once for each load of the configuration, in the master, and
--- inherited by its workers. The one place that knows ngx and the names of the shared dicts.
+-- inherited by its workers. The one place that knows ngx and the names of the shared dicts. Its
+-- functions are the phases: nginx.conf calls them by the global that load.lua sets.
 local cjson = require "cjson.safe"
 local ffi = require "ffi"
 local lrucache = require "resty.lrucache"
@@ -44,14 +45,14 @@ end
 local CERTIFICATES = 4096
 
 local own_report = report.new({ meta = meta, now = ngx.now, encode = cjson.encode })
-local view = state.new({
-    dict = dict, meta = meta, decode = cjson.decode, report = own_report,
-    yield = pause,
-})
-local settings = view:kind("setting", function(decoded) return decoded end)
 local own_cells = assert(cells.open({
     dict = shared_peers, home = meta, now = steady, random = math.random,
 }))
+local view = state.new({
+    dict = dict, meta = meta, cells = own_cells, decode = cjson.decode, report = own_report,
+    yield = pause,
+})
+local settings = view:kind("setting", function(decoded) return decoded end)
 local own_peers = peers.new({
     dict = shared_peers, cells = own_cells, now = steady, random = math.random,
     semaphore = semaphore, log = function(...) ngx.log(ngx.NOTICE, ...) end,
@@ -110,20 +111,24 @@ local function new_route(found_by, picked_from, counted_by, told_by)
     })
 end
 
+--- server_rewrite_by_lua: function(scheme).
 _M.route = new_route(own_router, upstreams, own_peers, config.metrics and own_metrics or nil)
 
 local watched = explain.watch({
     router = new_router(view:kind("host", router.build_whole_host)), upstreams = upstreams,
     tell = function(seen) ngx.var.headgate_explain = cjson.encode(seen) end,
 })
+--- server_rewrite_by_lua of the sockets of `headgate explain`: function(scheme).
 _M.explain = explain.phase({
     var = ngx.var, route = new_route(watched.router, watched.upstreams),
 })
+--- content_by_lua of the peer that explained requests are sent to.
 _M.explained = explain.echo({ ngx = ngx, encode = cjson.encode })
 
+--- balancer_by_lua.
 _M.balance = balancer.new({ ngx = ngx, api = ngx_balancer, state = view, upstreams = upstreams })
 
---- The log phase: the end of each request.
+--- log_by_lua: the end of each request.
 function _M.log()
     local id = get("headgate_upstream")
     if id and id ~= "" then
@@ -134,6 +139,7 @@ function _M.log()
     end
 end
 
+--- ssl_certificate_by_lua.
 _M.choose_certificate = certificate.new({
     ssl = ssl, state = view, settings = settings, report = own_report,
     sni = view:kind("sni", certificate.build_sni),
@@ -142,6 +148,7 @@ _M.choose_certificate = certificate.new({
     log = function(...) ngx.log(ngx.ERR, ...) end,
 })
 
+--- content_by_lua of the control socket.
 _M.control = control.new({
     ngx = ngx, dict = dict, meta = meta, config = config, encode = cjson.encode,
     decode = cjson.decode, now = steady, state = view, upstreams = upstreams, peers = own_peers,
@@ -174,7 +181,7 @@ local function tick()
     end
 end
 
---- Start what each worker does beside requests.
+--- init_worker_by_lua: start what each worker does beside requests.
 function _M.start()
     own_report.pid, own_report.generation = ngx.worker.pid(), config.generation
     own_metrics.pid = own_report.pid
@@ -183,15 +190,18 @@ function _M.start()
     if not own_cells:claim(own_report.pid, siblings.new(io.open)) then
         ngx.log(ngx.WARN, "there are too many workers: this one counts its requests for itself")
     end
-    view:revision()
+    view:refresh()
     own_report:write()
-    return ngx.timer.every(1, function(premature)
+    local ok, err = ngx.timer.every(1, function(premature)
         if not premature then
             tick()
         end
         own_report:write()
         own_metrics:tick(premature)
     end)
+    if not ok then
+        ngx.log(ngx.ERR, "the timer of the worker: ", err)
+    end
 end
 
 return _M

@@ -96,6 +96,7 @@ describe("a control call", function()
         control.new({
             dict = dict, meta = meta, config = { build = "new", generation = "g2" },
             encode = fixture.encode, decode = fixture.decode,
+            state = { refresh = function() return meta.values.revision or 0 end },
             master_pid = function() return 1 end, nginx_version = "1.22.1",
             retired = function() return o.retired end,
             siblings = function() return function(pid) return pid ~= o.gone end end,

@@ -2,6 +2,8 @@
 local bit = require "bit"
 local cjson = require "cjson.safe"
 
+local cells = require "headgate.cells"
+
 local _M = { decode = cjson.decode, encode = cjson.encode }
 
 local dict = {}
@@ -12,6 +14,13 @@ function _M.dict(limit)
     rawset(d, "values", {})
     rawset(d, "limit", limit or math.huge)
     return d
+end
+
+--- What the workers of a new proxy share.
+function _M.cells()
+    return assert(cells.open({
+        dict = _M.dict(), home = _M.dict(), now = os.time, random = math.random,
+    }))
 end
 
 local function size(d)

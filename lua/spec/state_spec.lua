@@ -4,12 +4,13 @@ local fixture = require "fixture"
 local state = require "headgate.state"
 
 describe("state", function()
-    local dict, meta, report, view, things, builds
+    local dict, meta, cells, report, view, things, builds
 
     before_each(function()
         dict, meta, report, builds = fixture.dict(), fixture.dict(), fixture.report(), 0
+        cells = fixture.cells()
         view = state.new({
-            dict = dict, meta = meta, decode = fixture.decode, report = report,
+            dict = dict, meta = meta, cells = cells, decode = fixture.decode, report = report,
             yield = function() end,
         })
         things = view:kind("thing", function(decoded, name, previous)
@@ -21,12 +22,17 @@ describe("state", function()
         end)
     end)
 
+    local function commit(revision)
+        meta.values.revision = revision
+        cells:tell_revision(revision)
+    end
+
     local function push(revision, name, hash, body)
         if body then
             dict.values["body/" .. hash] = body
         end
         dict.values["thing/" .. name] = hash
-        meta.values.revision = revision
+        commit(revision)
     end
 
     it("decodes what is used, once for each body", function()
@@ -35,7 +41,7 @@ describe("state", function()
         assert.equal(1, things:get("a", view:revision()).n)
         assert.equal(1, things:get("a", view:revision()).n)
         assert.equal(1, builds)
-        meta.values.revision = 2 -- a change elsewhere
+        commit(2) -- a change elsewhere
         things:get("a", view:revision())
         assert.equal(1, builds)
         push(3, "a", "h3", '{"n":3}')
@@ -67,7 +73,7 @@ describe("state", function()
         push(1, "a", "h1", '{"n":1}')
         assert.is_table(things:get("a", view:revision()))
         dict.values["thing/a"] = nil
-        meta.values.revision = 2
+        commit(2)
         local value, broken = things:get("a", view:revision())
         assert.is_nil(value)
         assert.is_nil(broken)
@@ -126,8 +132,33 @@ describe("state", function()
         assert.equal(2, things:get("b", view:revision()).previous)
     end)
 
+    it("asks the dict only when the word changed", function()
+        push(1, "a", "h1", '{"n":1}')
+        view:revision()
+        meta.values.revision = 2 -- committed, but not told yet
+        assert.equal(1, view:revision())
+        cells:tell_revision(2)
+        assert.equal(2, view:revision())
+        meta.values.revision = 2 ^ 32 + 2 -- the word is that of 2 again
+        cells:tell_revision(7)
+        assert.equal(2 ^ 32 + 2, view:revision())
+        assert.equal(2, cells:revision())
+    end)
+
+    it("tells all workers what one committed that died before it told", function()
+        local other = state.new({
+            dict = dict, meta = meta, cells = cells, decode = fixture.decode,
+            report = fixture.report(),
+        })
+        commit(1)
+        assert.equal(1, other:revision())
+        meta.values.revision = 2
+        assert.equal(2, view:refresh())
+        assert.equal(2, other:revision())
+    end)
+
     it("reports each revision once", function()
-        meta.values.revision = 4
+        commit(4)
         view:revision()
         view:revision()
         assert.equal(1, report.written)

@@ -1,5 +1,6 @@
 --- init_by_lua, in the master: make the shared dicts ready and load every module, so that a worker
--- that is started later runs the same code.
+-- that is started later runs the same code. Sets the global `headgate`, whose functions the phases
+-- in nginx.conf call (worker.lua).
 local cjson = require "cjson.safe"
 
 local boot = require "headgate.boot"
@@ -31,9 +32,7 @@ return function(o)
     }))
     metrics.prepare(ngx.shared.headgate_metrics)
     config.load = era.number(ngx.shared.headgate_meta)
-    for _, phase in ipairs({
-        "init_worker", "route", "balancer", "certificate", "control", "explain", "explained", "log",
-    }) do
-        require("headgate.phase." .. phase)
-    end
+    -- LuaJIT compiles the read of a global, but not the require that each phase would begin with
+    -- (require alone was 2 % of a request).
+    _G.headgate = require "headgate.worker"
 end

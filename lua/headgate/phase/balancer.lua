@@ -1,2 +1,0 @@
---- balancer_by_lua.
-return require("headgate.worker").balance

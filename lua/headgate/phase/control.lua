@@ -1,2 +1,0 @@
---- content_by_lua of the control socket.
-return require("headgate.worker").control

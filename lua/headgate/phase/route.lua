@@ -1,2 +1,0 @@
---- server_rewrite_by_lua: function(scheme).
-return require("headgate.worker").route
