@@ -11,6 +11,9 @@ import (
 // pool a request costs up to three times as much (1,000 endpoints), with 64 nothing can be measured.
 const Pools = 64
 
+// poolLengths is how many lengths the names of pools have.
+const poolLengths = 8
+
 // The sizes of the dicts beside the state. A peer that was used costs them about 250 bytes: 10,000 peers take a
 // quarter of peersBytes. The metrics of a route that was used take 1.5 KiB: metricsBytes holds those of 40,000 routes.
 // What does not fit is counted as dropped and breaks no request.
@@ -354,11 +357,12 @@ func (c conf) requestHeaders(w *writer) {
 }
 
 // pools writes the upstreams. The router picks one by a hash of the model's upstream, so that the
-// connections of one service stay together. Their names differ at the start: nginx looks one up by
-// comparing it with each. The server is where a request goes for which the
+// connections of one service stay together. The server is where a request goes for which the
 // balancer has no peer.
 func (c conf) pools(w *writer) {
-	c.shardedPools(w, "_headgate_pool", c.unavailable)
+	for i := range Pools {
+		keptPool(w, poolName(i), c.unavailable)
+	}
 	for _, p := range []struct {
 		protocol model.Protocol
 		suffix   literal
@@ -372,6 +376,12 @@ func (c conf) pools(w *writer) {
 		}
 	}
 	c.ownPools(w)
+}
+
+// poolName is what balancer.lua calls the i-th pool. For each request nginx compares the name with those of all
+// upstreams in turn, the lengths first: they differ, so that most comparisons end there (1 % of a request).
+func poolName(i int) value {
+	return join{number(i / 10), number(i % 10), literal("_headgate_pool"), literal(strings.Repeat("_", i%poolLengths))}
 }
 
 func (c conf) shardedPools(w *writer, suffix literal, instead path) {

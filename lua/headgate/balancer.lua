@@ -10,7 +10,8 @@ local round_robin = require "headgate.balancer.round_robin"
 local REFUSED = require("headgate.peers").REFUSED
 local variable = require "headgate.variable"
 
-local format, gmatch, min, tonumber = string.format, string.gmatch, math.min, tonumber
+local format, gmatch, rep = string.format, string.gmatch, string.rep
+local min, tonumber = math.min, tonumber
 
 local _M = {}
 
@@ -18,8 +19,8 @@ local ALGORITHMS = {
     chash = chash, ewma = ewma, least_conn = least_conn, p2c = p2c, random = random,
     round_robin = round_robin,
 }
--- nginxconf.Pools.
-local POOLS = 64
+-- nginxconf.Pools, and what makes their names differ in length (nginxconf.poolName).
+local POOLS, LENGTHS = 64, 8
 local DEFAULT_POLICY = { tries = 3 }
 -- ngx_core.h; ngx has no name for it.
 local BUSY = -3
@@ -35,6 +36,10 @@ local function options(o, decoded)
         random = o.random, now = o.now, load = o.peers.load, subset = decoded.subset,
         hash = o.crc32,
     }
+end
+
+local function pool_of(number)
+    return format("%02d_headgate_pool", number) .. rep("_", number % LENGTHS)
 end
 
 local function make(algorithm, peers, previous, opts)
@@ -61,7 +66,7 @@ function _M.builder(o)
             ready = make(algorithm, life.ready, same.ready, opts),
             draining = make(algorithm, life.draining, same.draining, opts),
             count = #life.ready + #life.draining,
-            pool = format("%02d_headgate_pool", o.crc32(name) % POOLS),
+            pool = pool_of(o.crc32(name) % POOLS),
         }
         life:observe_by(upstream.ready)
         if decoded.cookie or decoded.clientIP or decoded.hash then

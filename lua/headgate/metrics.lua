@@ -105,12 +105,13 @@ function _M.label(host, source)
 end
 
 --- The worker sets pid when it starts.
--- @tparam table o dict; get: reads variables of nginx; status, now, start_time: functions for the
---   request at hand; yield; peers: see peers.lua, or nil; exists: function(label) tells whether its
---   route or upstream is still pushed
+-- @tparam table o dict; get: reads variables of nginx; numbers: see variable.lua; now,
+--   start_time: functions for the request at hand; yield; peers: see peers.lua, or nil; exists:
+--   function(label) tells whether its route or upstream is still pushed
 function _M.new(o)
     return setmetatable({
-        dict = o.dict, get = o.get, status = o.status, now = o.now, start_time = o.start_time,
+        dict = o.dict, get = o.get, whole = o.numbers.whole, seconds = o.numbers.seconds,
+        filled = o.numbers.filled, now = o.now, start_time = o.start_time,
         yield = o.yield, peers = o.peers, exists = o.exists,
         entries = {}, changed = {}, count_changed = 0, spare = {},
         open = 0, flushes = 0, leaving = false,
@@ -147,48 +148,51 @@ local function mark(self, e)
     end
 end
 
---- The time of the last peer in $upstream_response_time ("0.001, 0.002 : 0.003").
-local function last_time(times)
-    return tonumber(times) or tonumber(match(times, "([%d.]+)%s*$") or "")
+--- The time that the last peer took. Where several were tried, the variable has a list ("0.001,
+-- 0.002 : 0.003").
+local function last_time(self)
+    local t = self.seconds("upstream_response_time")
+    return t or tonumber(match(self.get("upstream_response_time") or "", "([%d.]+)%s*$") or "")
 end
 
---- A request that asked for another protocol goes to a peer.
+--- A request goes to a peer: count it if it asked for another protocol, once.
 function _M:opened()
-    self.open = self.open + 1
+    if self.filled("headgate_upgrade") and not self.filled("headgate_upstream") then
+        self.open = self.open + 1
+    end
 end
 
-local function closed(self, get)
-    if self.open > 0 and (get("headgate_upgrade") or "") ~= ""
-        and (get("headgate_upstream") or "") ~= "" then
+local function closed(self)
+    if self.open > 0 and self.filled("headgate_upgrade") and self.filled("headgate_upstream") then
         self.open = self.open - 1
     end
 end
 
 --- A request ended (log phase).
-function _M:count()
-    local get, status = self.get, self.status()
+-- @tparam number status
+function _M:count(status)
+    local get, whole = self.get, self.whole
     local label = get("headgate_route") or ""
     local e = self.entries[label] or new_entry(self, label, SLOTS)
     mark(self, e)
     local codes = e.codes
     local code = status * RADIX + (method_number[get("request_method")] or OTHER_METHOD)
     codes[code] = (codes[code] or 0) + 1
-    e[RECEIVED] = e[RECEIVED] + (tonumber(get("request_length")) or 0)
-    e[SENT] = e[SENT] + (tonumber(get("bytes_sent")) or 0)
+    e[RECEIVED] = e[RECEIVED] + (whole("request_length") or 0)
+    e[SENT] = e[SENT] + (whole("bytes_sent") or 0)
     if status ~= TUNNEL then
         -- The clock of the day may be put back, a counter must not go back with it.
         local t = math.max(0, self.now() - self.start_time())
         local b = DURATION + bucket(t)
         e[DURATION], e[b] = e[DURATION] + t, e[b] + 1
-        local times = get("upstream_response_time")
-        t = times and last_time(times)
+        t = last_time(self)
         if t then
             b = UPSTREAM + bucket(t)
             e[UPSTREAM], e[b] = e[UPSTREAM] + t, e[b] + 1
         end
     end
     if self.open > 0 then
-        closed(self, get)
+        closed(self)
     end
     if self.leaving then
         self:flush(function() end)

@@ -149,8 +149,7 @@ function _M.new(o)
     end
 
     local function hand_over(route, upstream, id)
-        if o.metrics and (get("headgate_upgrade") or "") ~= ""
-            and (get("headgate_upstream") or "") == "" then
+        if o.metrics then
             o.metrics:opened()
         end
         var.headgate_upstream = id

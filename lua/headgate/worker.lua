@@ -8,6 +8,7 @@ local ngx_balancer = require "ngx.balancer"
 local process = require "ngx.process"
 local semaphore = require "ngx.semaphore"
 local ssl = require "ngx.ssl"
+local base = require "resty.core.base"
 
 local balancer = require "headgate.balancer"
 local cells = require "headgate.cells"
@@ -95,7 +96,8 @@ local function has_route(label)
 end
 
 local own_metrics = metrics.new({
-    dict = ngx.shared.headgate_metrics, get = get, status = status_now, now = ngx.now,
+    dict = ngx.shared.headgate_metrics, get = get, now = ngx.now,
+    numbers = variable.numbers({ get_request = base.get_request }),
     start_time = ngx.req.start_time, peers = own_peers, exists = has_route,
     yield = pause,
 })
@@ -130,12 +132,12 @@ _M.balance = balancer.new({ ngx = ngx, api = ngx_balancer, state = view, upstrea
 
 --- log_by_lua: the end of each request.
 function _M.log()
-    local id = get("headgate_upstream")
+    local id, status = get("headgate_upstream"), status_now()
     if id and id ~= "" then
-        own_peers:finished(id, status_now(), get)
+        own_peers:finished(id, status, get)
     end
     if config.metrics then
-        own_metrics:count()
+        own_metrics:count(status)
     end
 end
 

@@ -6,13 +6,17 @@ local metrics = require "headgate.metrics"
 local SOURCE = { "Ingress", "shop", "web", "cart", "80" }
 
 describe("metrics", function()
-    local dict, vars, now, status, gone, yields
+    local dict, vars, now, gone, yields
     local one
 
     local function new()
         return metrics.new({
             dict = dict, get = function(name) return vars[name] end,
-            status = function() return status end,
+            numbers = {
+                whole = function(name) return tonumber(vars[name]) end,
+                seconds = function(name) return tonumber(vars[name]) end,
+                filled = function(name) return (vars[name] or "") ~= "" end,
+            },
             now = function() return now end, start_time = function() return vars.started end,
             yield = function() yields = yields + 1 end,
             exists = function(label) return not gone[label] end,
@@ -22,7 +26,7 @@ describe("metrics", function()
     before_each(function()
         dict = fixture.dict()
         metrics.prepare(dict)
-        vars, now, status, gone, yields = {}, 1000, 200, {}, 0
+        vars, now, gone, yields = {}, 1000, {}, 0
         one = new()
         one.pid = 7
     end)
@@ -35,8 +39,7 @@ describe("metrics", function()
             upstream_response_time = o.upstream, headgate_upstream = o.id or "shop/cart/80",
             headgate_upgrade = o.upgrade or "",
         }
-        status = o.status or 200
-        m:count()
+        m:count(o.status or 200)
     end
 
     --- All lines, without comments.
@@ -288,6 +291,11 @@ describe("metrics", function()
         local two = new()
         two.pid = 8
         for _, m in ipairs({ one, two, two }) do
+            vars = { headgate_upgrade = "websocket", headgate_upstream = "" }
+            m:opened()
+            vars.headgate_upstream = "shop/cart/80" -- the router meets the same request again
+            m:opened()
+            vars = { headgate_upgrade = "", headgate_upstream = "" }
             m:opened()
         end
         one:tick(false)
@@ -335,7 +343,7 @@ describe("metrics", function()
         local count = one.count
         local before = collectgarbage("count")
         for _ = 1, 1000 do
-            count(one)
+            count(one, 200)
         end
         local grown = collectgarbage("count") - before
         collectgarbage("restart")
