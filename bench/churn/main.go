@@ -27,7 +27,7 @@ type plan struct {
 func main() {
 	p := plan{rate: 800, upstreams: 1000, rounds: 6, stretch: 10 * time.Second, seed: 1}
 	if stage.Quick() {
-		p.rounds, p.stretch = 2, 3*time.Second
+		p.rounds, p.stretch = 2, 2*time.Second
 	}
 	os.Exit(stage.Program{ //nolint:forbidigo // main exits
 		Name: "bench-churn", Division: stage.AllShared,

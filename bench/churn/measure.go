@@ -47,8 +47,9 @@ type figures struct {
 	reloads         uint64
 }
 
-// rival is one proxy.
-type rival struct{ quiet, churn load.Segment }
+// rival is one proxy. In its busy stretches the API server is written to at the pace of the churning ones, but nothing
+// that the proxy watches: what they differ from the quiet ones by is the cost of the API server on the same cores.
+type rival struct{ quiet, busy, churn load.Segment }
 
 // bed is everything that runs.
 type bed struct {
@@ -61,6 +62,7 @@ type bed struct {
 	size    int    // endpoints of the churning service
 	moved   []bool // which of its two sets each other service has
 	changes int
+	writes  int // that nobody watches
 }
 
 func measure(ctx context.Context, s *stage.Stage, p plan) (figures, error) {
@@ -117,6 +119,9 @@ func setUp(ctx context.Context, s *stage.Stage, p plan) (*bed, error) {
 	if err := c.Create(ctx, cluster.Ingress(churning, churning, "/")); err != nil {
 		return nil, err //nolint:wrapcheck // it says what it made
 	}
+	if err := c.CreateUnwatched(ctx); err != nil {
+		return nil, err //nolint:wrapcheck // it says what it did
+	}
 	b.gateway, err = edge.Start(ctx, s, edge.Config{
 		Name: "edge", Binary: p.headgate, Kubeconfig: c.Kubeconfig, HTTP: gatewayAddress, HTTPS: "127.0.0.1:8443", Workers: runtime.NumCPU(),
 	}, func(status admin.Status) error {
@@ -168,6 +173,9 @@ func (b *bed) host(n int64) string {
 func (b *bed) round(ctx context.Context, f *figures) error {
 	g := load.Start(ctx, load.Config{Address: gatewayAddress, Rate: b.plan.rate, Host: b.host, Heard: b.watch.heard})
 	err := b.stretches(ctx, g, &f.headgate, b.changeCluster)
+	if err == nil {
+		err = b.busy(ctx, g, f)
+	}
 	g.Stop()
 	if err != nil {
 		return err
@@ -175,6 +183,16 @@ func (b *bed) round(ctx context.Context, f *figures) error {
 	g = load.Start(ctx, load.Config{Address: nginxAddress, Rate: b.plan.rate, Host: b.host})
 	err = b.stretches(ctx, g, &f.nginx, b.nginx.change)
 	g.Stop()
+	return err
+}
+
+func (b *bed) busy(ctx context.Context, g *load.Generator, f *figures) error {
+	if err := stage.Wait(ctx, rest); err != nil {
+		return err //nolint:wrapcheck // Ctrl-C
+	}
+	g.Cut()
+	err := b.churn(ctx, b.writeUnwatched)
+	f.headgate.busy.Add(g.Cut())
 	return err
 }
 
@@ -228,6 +246,11 @@ func (b *bed) changeCluster(ctx context.Context, what change) error {
 		return err //nolint:wrapcheck // it says what it did
 	}
 	return b.acknowledged(ctx, now)
+}
+
+func (b *bed) writeUnwatched(ctx context.Context, _ change) error {
+	b.writes++
+	return b.cluster.WriteUnwatched(ctx, b.writes) //nolint:wrapcheck // it says what it did
 }
 
 // acknowledged waits until the proxy holds no other endpoints than these, and tells the watch.

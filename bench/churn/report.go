@@ -11,13 +11,20 @@ import (
 	"headgate/bench/stage"
 )
 
-// result is the last line. Ratios are those of the churning stretches to the quiet ones of the same proxy.
+// result is the last line. Ratios are those of the churning stretches to the quiet ones of the same proxy; Busy has
+// those to the stretches in which the API server is as busy, and the proxy has nothing to follow.
 type result struct {
 	Errors    int     `json:"errors"`
 	Stale     int     `json:"stale_after_ack"`
 	P99Ratio  float64 `json:"p99_ratio"`
 	P999Ratio float64 `json:"p999_ratio"`
+	Busy      ratios  `json:"against_busy"`
 	Nginx     rivals  `json:"nginx"`
+}
+
+type ratios struct {
+	P99  float64 `json:"p99_ratio"`
+	P999 float64 `json:"p999_ratio"`
 }
 
 type rivals struct {
@@ -26,12 +33,15 @@ type rivals struct {
 	P999Ratio float64 `json:"p999_ratio"`
 }
 
-func ratio(r *rival, q float64) float64 {
-	quiet := r.quiet.Latency(q)
-	if quiet == 0 {
+func ratio(r *rival, q float64) float64 { return against(&r.quiet, &r.churn, q) }
+
+// against is a quantile of the latency in one kind of stretches over that in another.
+func against(calm, churn *load.Segment, q float64) float64 {
+	base := calm.Latency(q)
+	if base == 0 {
 		return 0
 	}
-	return figure.Round(float64(r.churn.Latency(q))/float64(quiet), 2)
+	return figure.Round(float64(churn.Latency(q))/float64(base), 2)
 }
 
 func report(ctx context.Context, out io.Writer, p plan, f figures) error {
@@ -41,6 +51,7 @@ func report(ctx context.Context, out io.Writer, p plan, f figures) error {
 		Notes: []string{
 			fmt.Sprintf("%d rounds; %.0f requests a second, half to a service that goes between %d and %d endpoints every second; of %d others one changes every %s", p.rounds, p.rate, few, many, p.upstreams, changeEvery),
 			fmt.Sprintf("headgate: each change in a real API server, %d in all, %d reloads; nginx: its file is written and reloaded once a second", f.changes, f.reloads),
+			"busy: as many writes of objects that headgate does not watch, so that the same cores have the same API server to serve",
 			"latency counts from when a request was due; budgets: 0 errors, 0 stale, p99 ≤ 1.2 and p99.9 ≤ 2 times the quiet stretches",
 		},
 	}
@@ -54,6 +65,9 @@ func report(ctx context.Context, out io.Writer, p plan, f figures) error {
 		*rival
 	}{{"headgate", &f.headgate}, {"nginx reloaded", &f.nginx}} {
 		table.Row(append(row(r.name, "quiet", &r.quiet), "–", "–")...)
+		if r.busy.Requests > 0 {
+			table.Row(append(row(r.name, "busy API server", &r.busy), fmt.Sprintf("%.2f", against(&r.quiet, &r.busy, 0.99)), fmt.Sprintf("%.2f", against(&r.quiet, &r.busy, 0.999)))...)
+		}
 		table.Row(append(row(r.name, "churn", &r.churn), fmt.Sprintf("%.2f", ratio(r.rival, 0.99)), fmt.Sprintf("%.2f", ratio(r.rival, 0.999)))...)
 	}
 	if err := table.Write(out); err != nil {
@@ -61,7 +75,7 @@ func report(ctx context.Context, out io.Writer, p plan, f figures) error {
 	}
 	said := fmt.Sprintf("\nrequests to an endpoint after the acknowledgement that it had gone: %d %s\n", f.stale, f.staleFirst)
 	for name, r := range map[string]*rival{"headgate": &f.headgate, "nginx": &f.nginx} {
-		if first := r.churn.First + r.quiet.First; first != "" {
+		if first := r.churn.First + r.quiet.First + r.busy.First; first != "" {
 			said += fmt.Sprintf("%s, first failure: %s\n", name, first)
 		}
 	}
@@ -69,8 +83,9 @@ func report(ctx context.Context, out io.Writer, p plan, f figures) error {
 		return err //nolint:wrapcheck // the writer's own words
 	}
 	return figure.Result(out, result{ //nolint:wrapcheck // the writer's own words
-		Errors: f.headgate.churn.Failed + f.headgate.quiet.Failed, Stale: f.stale,
+		Errors: f.headgate.churn.Failed + f.headgate.quiet.Failed + f.headgate.busy.Failed, Stale: f.stale,
 		P99Ratio: ratio(&f.headgate, 0.99), P999Ratio: ratio(&f.headgate, 0.999),
+		Busy:  ratios{against(&f.headgate.busy, &f.headgate.churn, 0.99), against(&f.headgate.busy, &f.headgate.churn, 0.999)},
 		Nginx: rivals{f.nginx.churn.Failed + f.nginx.quiet.Failed, ratio(&f.nginx, 0.99), ratio(&f.nginx, 0.999)},
 	})
 }

@@ -144,6 +144,26 @@ func (c *Cluster) Point(ctx context.Context, service string, peers ...string) er
 	return nil
 }
 
+// CreateUnwatched creates a ConfigMap that no gateway watches, for WriteUnwatched.
+func (c *Cluster) CreateUnwatched(ctx context.Context) error {
+	if _, err := c.Client.CoreV1().ConfigMaps(Namespace).Create(ctx, unwatched("0"), metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create the config map that nobody watches: %w", err)
+	}
+	return nil
+}
+
+// WriteUnwatched is a write that costs the API server what Point does, and a gateway nothing.
+func (c *Cluster) WriteUnwatched(ctx context.Context, n int) error {
+	if _, err := c.Client.CoreV1().ConfigMaps(Namespace).Update(ctx, unwatched(strconv.Itoa(n)), metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("update the config map that nobody watches: %w", err)
+	}
+	return nil
+}
+
+func unwatched(text string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "unwatched"}, Data: map[string]string{"text": text}}
+}
+
 func slice(service string, peers ...string) *discoveryv1.EndpointSlice {
 	name, port, protocol := "http", int32(BackendPort), corev1.ProtocolTCP
 	s := &discoveryv1.EndpointSlice{
