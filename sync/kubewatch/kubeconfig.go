@@ -1,18 +1,13 @@
 package kubewatch
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
-	"path/filepath"
-	"slices"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -20,8 +15,9 @@ import (
 
 const (
 	rescanInterval = 30 * time.Second
-	// quiet is how long the folder must rest before the file is read: it may be written in several steps.
-	quiet    = 100 * time.Millisecond
+	// quiet is how long the files must rest before they are read: they may be written in several steps.
+	quiet = 100 * time.Millisecond
+	// patience bounds the wait for rest.
 	patience = time.Second
 )
 
@@ -87,110 +83,4 @@ func loadKubeconfig(config Config) (loaded, error) {
 	cluster.QPS, cluster.Burst = 100, 200
 	result.config = cluster
 	return result, nil
-}
-
-// fileWatch signals when something in the folders of some files may have changed. It may miss things: a rescan finds them.
-type fileWatch struct {
-	log     *slog.Logger
-	watcher *fsnotify.Watcher // nil when there are no events here
-	folders []string
-	signal  chan struct{} // capacity 1: a signal, not a queue
-	stop    chan struct{}
-	ended   chan struct{}
-	told    bool
-}
-
-func newFileWatch(path string, log *slog.Logger) *fileWatch {
-	w := &fileWatch{log: log, signal: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		log.Warn("no file events: a new kubeconfig is seen by the slow rescan only", "err", err)
-		close(w.ended)
-		return w
-	}
-	w.watcher = watcher
-	w.watch([]string{path})
-	go w.listen()
-	return w
-}
-
-// watch sets the files. Their folders are watched: a file that is replaced by a rename is another one.
-func (w *fileWatch) watch(files []string) {
-	if w.watcher == nil {
-		return
-	}
-	var folders []string
-	for _, file := range files {
-		if folder := filepath.Dir(file); !slices.Contains(folders, folder) {
-			folders = append(folders, folder)
-		}
-	}
-	alive := w.watcher.WatchList()
-	for _, folder := range w.folders {
-		if !slices.Contains(folders, folder) {
-			_ = w.watcher.Remove(folder)
-		}
-	}
-	for _, folder := range folders {
-		if slices.Contains(alive, folder) {
-			continue
-		}
-		if err := w.watcher.Add(folder); err != nil && !w.told {
-			w.told = true
-			w.log.Warn("a folder sends no events: a new kubeconfig in it is seen by the slow rescan only", "folder", folder, "err", err)
-		}
-	}
-	w.folders = folders
-}
-
-func (w *fileWatch) listen() {
-	defer close(w.ended)
-	for {
-		select {
-		case <-w.stop:
-			return
-		case _, ok := <-w.watcher.Events:
-			if !ok {
-				return
-			}
-		case _, ok := <-w.watcher.Errors:
-			if !ok {
-				return
-			}
-		}
-		select {
-		case w.signal <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (w *fileWatch) events() <-chan struct{} { return w.signal }
-
-// settle waits until the folder has been quiet for a moment. It is false when ctx ended.
-func (w *fileWatch) settle(ctx context.Context) bool {
-	rest := time.NewTimer(quiet)
-	defer rest.Stop()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-rest.C:
-			return true
-		case <-limit.C:
-			return true
-		case <-w.signal:
-			rest.Reset(quiet)
-		}
-	}
-}
-
-func (w *fileWatch) close() {
-	close(w.stop)
-	if w.watcher != nil {
-		_ = w.watcher.Close()
-	}
-	<-w.ended
 }

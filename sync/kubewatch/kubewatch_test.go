@@ -462,6 +462,99 @@ func TestRunEndsWhateverTheServerDoes(t *testing.T) {
 	}
 }
 
+// TestRunFollowsTheKubeconfig: what is swapped is tried at once, long before the rescan.
+func TestRunFollowsTheKubeconfig(t *testing.T) {
+	versions := make(chan string, 1) // of the kubeconfig: each has another path to the server
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		version, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		select {
+		case versions <- version:
+		default:
+		}
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	mount := func(t *testing.T, folder, version string) {
+		t.Helper()
+		content := filepath.Join(folder, "..version-"+version)
+		if err := os.MkdirAll(content, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(content, "kubeconfig"), fmt.Sprintf(kubeconfig, server.URL+"/"+version, ""))
+		link := filepath.Join(folder, "..data")
+		if err := errors.Join(os.Symlink(filepath.Base(content), link+"_tmp"), os.Rename(link+"_tmp", link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		swap func(t *testing.T, folder, version string)
+	}{
+		{"a mounted Secret", mount},
+		{"a file that is renamed over", func(t *testing.T, folder, version string) {
+			t.Helper()
+			path := filepath.Join(folder, "kubeconfig")
+			write(t, path+".new", fmt.Sprintf(kubeconfig, server.URL+"/"+version, ""))
+			if err := os.Rename(path+".new", path); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"a folder that is replaced", func(t *testing.T, folder, version string) {
+			t.Helper()
+			if err := os.Mkdir(folder+version, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(folder+version, "kubeconfig"), fmt.Sprintf(kubeconfig, server.URL+"/"+version, ""))
+			if err := errors.Join(os.Rename(folder, folder+version+".old"), os.Rename(folder+version, folder)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "kube")
+			mount(t, folder, "1")
+			path := filepath.Join(folder, "kubeconfig")
+			if err := os.Symlink(filepath.Join("..data", "kubeconfig"), path); err != nil {
+				t.Fatal(err)
+			}
+			source, err := New(Config{Kubeconfig: path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- source.Run(ctx) }()
+			defer func() {
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}()
+			expectVersion(t, versions, "1")
+			for _, version := range []string{"2", "3"} {
+				c.swap(t, folder, version)
+				expectVersion(t, versions, version)
+			}
+		})
+	}
+}
+
+// expectVersion waits until the server was asked by it.
+func expectVersion(t *testing.T, versions <-chan string, want string) {
+	t.Helper()
+	deadline := time.After(rescanInterval / 2)
+	for {
+		select {
+		case got := <-versions:
+			if got == want {
+				return
+			}
+		case <-deadline:
+			t.Fatalf("nobody came with the version %s", want)
+		}
+	}
+}
+
 func TestQuieter(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(quieter{slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})})

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"headgate/gateway/snapshot"
+	"headgate/sync/folderwatch"
 )
 
 // Config says what to watch.
@@ -192,8 +193,8 @@ func (s *Source) sessions() []*session {
 
 // Run watches until ctx ends, and returns nil then. It must run at most once.
 func (s *Source) Run(ctx context.Context) error {
-	credentials := newFileWatch(s.config.Kubeconfig, s.log)
-	defer credentials.close()
+	credentials := folderwatch.Start(folderwatch.Config{Quiet: quiet, Patience: patience, Logger: s.log})
+	defer credentials.Close()
 	rescan := time.NewTicker(rescanInterval)
 	defer rescan.Stop()
 	defer s.stopAll()
@@ -204,8 +205,8 @@ func (s *Source) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-rescan.C:
-		case <-credentials.events():
-			if !credentials.settle(ctx) {
+		case <-credentials.Changed():
+			if !credentials.Settle(ctx) {
 				return nil
 			}
 		case <-s.candidateSynced():
@@ -223,9 +224,12 @@ func (s *Source) Run(ctx context.Context) error {
 }
 
 // adopt reads the kubeconfig and, if it says something new, starts to try it in place of what was being tried.
-func (s *Source) adopt(ctx context.Context, credentials *fileWatch, used fingerprint) fingerprint {
+func (s *Source) adopt(ctx context.Context, credentials *folderwatch.Watch, used fingerprint) fingerprint {
 	loaded, err := loadKubeconfig(s.config)
-	credentials.watch(loaded.files)
+	if credentials.Follow(loaded.files) {
+		// What changed before the watch was set has sent no event.
+		loaded, err = loadKubeconfig(s.config)
+	}
 	if err != nil {
 		s.note(err.Error())
 		return used

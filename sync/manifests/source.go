@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"headgate/gateway/snapshot"
+	"headgate/sync/folderwatch"
 )
 
 // Limits of one source. What exceeds them is a Fault.
@@ -186,21 +187,25 @@ func (s *Source) Snapshot() (*snapshot.Snapshot, bool) {
 // Run watches until ctx ends, and returns nil then: nothing that it meets on disk ends it. It must run at most once.
 func (s *Source) Run(ctx context.Context) error {
 	s.seen = resumeFirstSeen(s.config.StateDir, s.log)
-	w := newWatch(s.folders, s.log)
-	defer w.close()
+	w := folderwatch.Start(folderwatch.Config{Quiet: quiet, Patience: patience, Logger: s.log})
+	defer w.Close()
+	paths := make([]string, 0, len(s.folders))
+	for _, f := range s.folders {
+		paths = append(paths, f.path)
+	}
 	rescan := time.NewTicker(s.config.Rescan)
 	defer rescan.Stop()
 	for {
 		// The watch is set before the look, so that a change in between sends an event.
-		w.set()
+		w.Follow(paths)
 		s.scan(time.Now())
 		s.saveSeen()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-rescan.C:
-		case <-w.events():
-			if !w.settle(ctx) {
+		case <-w.Changed():
+			if !w.Settle(ctx) {
 				return nil
 			}
 		}
