@@ -5,9 +5,7 @@
 package main
 
 import (
-	"context"
 	"flag"
-	"io"
 	"os"
 	"time"
 
@@ -36,12 +34,6 @@ func main() {
 			flags.Float64Var(&p.rate, "rate", p.rate, "requests a second")
 			flags.IntVar(&p.rounds, "rounds", p.rounds, "`rounds` of a quiet and a churning stretch")
 		},
-		Run: func(ctx context.Context, s *stage.Stage, out io.Writer) error {
-			f, err := measure(ctx, s, p)
-			if err != nil {
-				return err
-			}
-			return report(ctx, out, p, f)
-		},
+		Run: stage.Told(&p, measure, report),
 	}.Main())
 }

@@ -8,9 +8,7 @@
 package main
 
 import (
-	"context"
 	"flag"
-	"io"
 	"os"
 
 	"headgate/bench/stage"
@@ -35,12 +33,6 @@ func main() {
 		Flags: func(flags *flag.FlagSet) {
 			flags.IntVar(&p.events, "events", p.events, "events of each kind at each size")
 		},
-		Run: func(ctx context.Context, s *stage.Stage, out io.Writer) error {
-			measured, err := measure(ctx, s, p)
-			if err != nil {
-				return err
-			}
-			return report(ctx, out, p, measured)
-		},
+		Run: stage.Told(&p, measure, report),
 	}.Main())
 }

@@ -4,9 +4,7 @@
 package main
 
 import (
-	"context"
 	"flag"
-	"io"
 	"os"
 
 	"headgate/bench/stage"
@@ -35,12 +33,6 @@ func main() {
 			flags.Float64Var(&p.rate, "rate", p.rate, "requests a second")
 			flags.IntVar(&p.requests, "requests", p.requests, "`requests` that are sent at least")
 		},
-		Run: func(ctx context.Context, s *stage.Stage, out io.Writer) error {
-			f, err := measure(ctx, s, p)
-			if err != nil {
-				return err
-			}
-			return report(ctx, out, p, f)
-		},
+		Run: stage.Told(&p, measure, report),
 	}.Main())
 }

@@ -25,6 +25,20 @@ type Program struct {
 	Run func(ctx context.Context, s *Stage, out io.Writer) error
 }
 
+// Told makes a Run of what measures by a plan and what tells the figures. The plan is read when it runs: the flags are in it
+// then.
+func Told[P, F any](
+	plan *P, measure func(context.Context, *Stage, P) (F, error), report func(context.Context, io.Writer, P, F) error,
+) func(context.Context, *Stage, io.Writer) error {
+	return func(ctx context.Context, s *Stage, out io.Writer) error {
+		f, err := measure(ctx, s, *plan)
+		if err != nil {
+			return err
+		}
+		return report(ctx, out, *plan, f)
+	}
+}
+
 // Binary is a program that is measured or needed.
 type Binary struct {
 	Flag, Default, Usage string

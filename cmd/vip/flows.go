@@ -3,18 +3,21 @@ package vip
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
 
 	"headgate/cmd/config"
+	"headgate/vip/addr"
 	"headgate/vip/flows"
 	"headgate/vip/speaker"
 )
 
 // keeper gives connections that are open at a planned move a second chance (vip/flows): the new owner sends them on to
-// the old one, before it announces; the old owner goes on answering them, from before its address goes.
+// the old one, before it announces; the old owner goes on answering them, from before its address goes. Where only the old
+// owner's VIP process died its proxy lives: what is under way gets afterCrash to end.
 type keeper struct {
 	flows      *flows.Flows // nil: off
 	keep       time.Duration
@@ -24,6 +27,10 @@ type keeper struct {
 	interfaces map[string]string // VIP → interface
 	refused    map[bool]string   // by family, true for IPv6: why it cannot be done here
 }
+
+// afterCrash is how long connections go on at the host of a VIP process that died: the kernel keeps the address that long after
+// the last refresh, and a cleanup sees to it that it does. Whether anybody answers them there is not known, so no longer.
+const afterCrash = 2 * time.Second
 
 // errNoAddress says that the old owner keeps no connections.
 var errNoAddress = errors.New("the old owner told no address on a network of this host")
@@ -100,17 +107,18 @@ func distinct(names map[string]string) []string {
 // tell follows a transition, in the speaker's goroutine: the kernel must be ready before the addresses are announced, or
 // before they go. at gives the addresses of the other host.
 func (k *keeper) tell(t speaker.Transition, at func(host string) []netip.Addr) {
-	if k.flows == nil || t.Reason != speaker.HandedOver {
-		return
-	}
-	until := time.Now().Add(k.keep)
-	if t.From == speaker.Active {
-		if err := k.flows.Keep(k.vips[t.VIP], until); err != nil {
+	now := time.Now()
+	switch {
+	case k.flows == nil:
+	case t.Reason == speaker.HandedOver && t.From == speaker.Active:
+		if err := k.flows.Keep(k.vips[t.VIP], now.Add(k.keep)); err != nil {
 			k.log.Warn("open connections may not survive the move", "vip", t.VIP, "err", err)
 		}
-		return
+	case t.Reason == speaker.HandedOver:
+		k.forward(t, at(string(t.Peer)), now.Add(k.keep))
+	case t.Reason == speaker.OwnerCrashed:
+		k.forward(t, at(string(t.Peer)), now.Add(min(k.keep, afterCrash)))
 	}
-	k.forward(t, at(string(t.Peer)), until)
 }
 
 func (k *keeper) forward(t speaker.Transition, old []netip.Addr, until time.Time) {
@@ -182,4 +190,32 @@ func (k *keeper) status() []Flow {
 		list = append(list, flow)
 	}
 	return list
+}
+
+// keepCrashed lets the proxy of this host, whose VIP process died, answer what is under way for a moment, and says what came of
+// it. It must be done before the addresses go.
+func keepCrashed(c config.Config, log *slog.Logger) error {
+	p := PathsOf(c)
+	if c.VIP.KeepFlows == 0 || len(c.Gossip.Peers) == 0 {
+		return nil
+	}
+	set, err := addr.New(addr.Config{StateFile: p.Addresses, Log: log})
+	if err != nil {
+		return fmt.Errorf("addresses: %w", err)
+	}
+	defer set.Close()
+	held, err := set.Held()
+	if err != nil || len(held) == 0 {
+		return err //nolint:wrapcheck // it says what it was about
+	}
+	f, err := flows.New(flows.Config{StateFile: p.Flows, Interfaces: c.VIP.Interfaces(), Log: log})
+	if err != nil {
+		return fmt.Errorf("connections: %w", err)
+	}
+	defer f.Close()
+	var vips []netip.Addr
+	for _, a := range held {
+		vips = append(vips, a.IP)
+	}
+	return f.Keep(vips, time.Now().Add(min(time.Duration(c.VIP.KeepFlows), afterCrash))) //nolint:wrapcheck // likewise
 }

@@ -20,17 +20,20 @@ type hooks struct {
 	argv  []string // empty: none
 	log   *slog.Logger
 	queue chan speaker.Transition
+	grace time.Duration // for all that still waits when the process stops
 }
 
 const (
 	// maxWaiting bounds the changes that wait for a slow program; beyond it the newest are lost and told.
 	maxWaiting = 256
 	hookLimit  = 30 * time.Second
+	// stopGrace is well below the TimeoutStopSec= of headgate-vip.service: a program that hangs must not make a stop fail.
+	stopGrace = 5 * time.Second
 )
 
 func newHooks(argv []string, log *slog.Logger) *hooks {
 	// The one channel with a longer queue: the speaker must not wait, and no change may be left out for a burst of them.
-	return &hooks{argv: argv, log: log, queue: make(chan speaker.Transition, maxWaiting)}
+	return &hooks{argv: argv, log: log, queue: make(chan speaker.Transition, maxWaiting), grace: stopGrace}
 }
 
 // tell queues a transition; it never blocks.
@@ -60,18 +63,28 @@ func hookState(t speaker.Transition) string {
 	return ""
 }
 
-// run runs what is queued until ctx ends, and then what still waits.
+// run runs what is queued until ctx ends, and then what still waits, but no longer than grace.
 func (h *hooks) run(ctx context.Context) error {
+	limited, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(h.grace):
+			cancel()
+		case <-limited.Done():
+		}
+	})
+	defer stop()
 	for {
 		select {
 		case t := <-h.queue:
-			h.call(ctx, t)
+			h.call(limited, t)
 			continue
 		default:
 		}
 		select {
 		case t := <-h.queue:
-			h.call(ctx, t)
+			h.call(limited, t)
 		case <-ctx.Done():
 			return nil
 		}
@@ -79,7 +92,11 @@ func (h *hooks) run(ctx context.Context) error {
 }
 
 func (h *hooks) call(ctx context.Context, t speaker.Transition) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hookLimit)
+	if ctx.Err() != nil {
+		h.log.Warn("vip.notify did not end before the process stopped: a change is not told", "vip", t.VIP, "state", hookState(t))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, hookLimit)
 	defer cancel()
 	args := append(append([]string{}, h.argv[1:]...), "INSTANCE", t.VIP, hookState(t), strconv.Itoa(int(t.Priority)))
 	cmd := exec.CommandContext(ctx, h.argv[0], args...) //nolint:gosec // the administrator's program

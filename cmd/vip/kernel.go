@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"headgate/cmd/config"
 	"headgate/vip/addr"
 	"headgate/vip/speaker"
 )
@@ -77,8 +78,10 @@ func (k *kernel) Link(name string) (speaker.Link, error) {
 }
 
 // Cleanup takes the VIPs off this host after its VIP process died, for ExecStopPost. It leaves them when no other host
-// could take them: the next start adopts them, or they expire. The text says what it did.
-func Cleanup(p Paths) (string, error) {
+// could take them: the next start adopts them, or they expire. Otherwise the proxy goes on answering for a moment what is
+// under way, without a word on the network. The text says what it did.
+func Cleanup(c config.Config, log *slog.Logger) (string, error) {
+	p := PathsOf(c)
 	lock, err := claim(p)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "nothing to clean up: no VIP process has run here", nil
@@ -89,6 +92,9 @@ func Cleanup(p Paths) (string, error) {
 	defer func() { _ = lock.Close() }() // nothing was written
 	if _, err := os.Stat(p.Keep); err == nil {
 		return "the addresses stay: no other host could take them; they expire within a minute unless the next start adopts them", nil
+	}
+	if err := keepCrashed(c, log); err != nil {
+		log.Warn("connections that are under way are cut", "err", err)
 	}
 	if err := addr.Cleanup(p.Addresses); err != nil {
 		return "", fmt.Errorf("clean up: %w", err)

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"headgate/sync/socket"
 	"headgate/vip/speaker"
 )
 
@@ -176,5 +177,5 @@ func (p *Process) serveMetrics(ctx context.Context) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry(p.status), promhttp.HandlerOpts{}))
-	return serve(ctx, p.metrics, mux)
+	return socket.Serve(ctx, p.metrics, mux)
 }

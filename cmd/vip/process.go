@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,7 +21,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"headgate/cmd/config"
+	"headgate/cmd/stages"
 	"headgate/sync/gossip"
+	"headgate/sync/socket"
 	"headgate/vip/addr"
 	"headgate/vip/detect"
 	"headgate/vip/election"
@@ -40,7 +43,7 @@ type Process struct {
 	paths   Paths
 
 	scheduler string // for people
-	socket    *socket
+	socket    *socket.Socket
 	metrics   net.Listener // nil: off
 	addresses *addr.Set
 	kernel    *kernel
@@ -160,7 +163,10 @@ func (p *Process) openPeers() error {
 	}
 	secrets, err := gossip.ReadSecretFile(g.KeyFile)
 	if err != nil {
-		return fmt.Errorf("gossip.keyFile: %w: 'headgate gossip genkey' writes one; copy it to all hosts", err)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: 'headgate gossip genkey' writes one; copy it to all hosts", err)
+		}
+		return fmt.Errorf("gossip.keyFile: %w", err)
 	}
 	if err := os.MkdirAll(p.config.StateDir, 0o755); err != nil { //nolint:gosec // the daemon's folder, too; the keyring is 0600
 		return fmt.Errorf("stateDir: %w", err)
@@ -335,13 +341,13 @@ func (p *Process) Run(ctx context.Context) error {
 	second, endSecond := context.WithCancel(context.WithoutCancel(ctx))
 	third, endThird := context.WithCancel(context.WithoutCancel(ctx))
 	defer endThird()
-	stage(first, g, endSecond, p.speaker.Run)
+	stages.Go(first, g, endSecond, p.speaker.Run)
 	runs := []func(context.Context) error{p.proxyHealth, p.hooks.run, p.flows.run, p.addresses.Run, p.wire.run, p.notifySystemd}
 	if p.gossip != nil {
 		runs = append(runs, p.gossip.Run, p.detector.Run, p.members.run)
 	}
-	stage(second, g, endThird, runs...)
-	stage(third, g, func() {}, p.serveSocket, p.serveMetrics)
+	stages.Go(second, g, endThird, runs...)
+	stages.Go(third, g, func() {}, p.serveSocket, p.serveMetrics)
 	err := g.Wait()
 	if closeErr := p.close(); err == nil {
 		err = closeErr
@@ -350,23 +356,6 @@ func (p *Process) Run(ctx context.Context) error {
 		return fmt.Errorf("run: %w", err)
 	}
 	return nil
-}
-
-// stage runs functions until ctx ends, and calls next when all of them have ended.
-func stage(ctx context.Context, g *errgroup.Group, next func(), runs ...func(context.Context) error) {
-	var left sync.WaitGroup
-	left.Add(len(runs))
-	for _, run := range runs {
-		g.Go(func() error {
-			defer left.Done()
-			return run(ctx)
-		})
-	}
-	g.Go(func() error {
-		left.Wait()
-		next()
-		return nil
-	})
 }
 
 // close closes what open opened and Run did not.
@@ -394,7 +383,7 @@ func (p *Process) close() error {
 		errs = append(errs, ignoreClosed(p.metrics.Close()))
 	}
 	if p.socket != nil {
-		errs = append(errs, p.socket.close())
+		errs = append(errs, p.socket.Close())
 	}
 	return errors.Join(errs...)
 }

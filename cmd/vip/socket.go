@@ -8,15 +8,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"os"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"headgate/sync/socket"
 	"headgate/vip/election"
 	"headgate/vip/speaker"
 )
@@ -24,69 +22,37 @@ import (
 // ErrRunning tells that another VIP process holds the runtime directory.
 var ErrRunning = errors.New("another VIP process runs on this runtime directory")
 
-// socket is the claim of one process on the folder, and where it answers.
-type socket struct {
-	lock     *os.File
-	listener net.Listener
-	path     string
-}
-
 // openSocket makes the folder, which is what protects the socket, claims it and listens.
-func openSocket(ctx context.Context, p Paths) (*socket, error) {
+func openSocket(ctx context.Context, p Paths) (*socket.Socket, error) {
 	if err := os.MkdirAll(p.Dir, 0o750); err != nil {
 		return nil, fmt.Errorf("runtimeDir: %w: write the path of a folder that this user may make and write", err)
 	}
-	lock, err := claim(p)
+	s, err := socket.Open(ctx, p.Socket, p.Lock)
 	if err != nil {
-		return nil, err
+		return nil, p.running(err)
 	}
-	// What stands there belongs to a process that is dead: we hold the lock.
-	if err := os.Remove(p.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.Join(fmt.Errorf("remove the dead socket: %w", err), lock.Close())
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "unix", p.Socket)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen on the VIP's socket: %w", err), lock.Close())
-	}
-	if err := os.Chmod(p.Socket, 0o660); err != nil { //nolint:gosec // see the folder
-		return nil, errors.Join(fmt.Errorf("protect the VIP's socket: %w", err), listener.Close(), lock.Close())
-	}
-	return &socket{lock, listener, p.Socket}, nil
+	return s, nil
 }
 
 // claim takes the lock. The error wraps ErrRunning, or fs.ErrNotExist when there is no folder.
 func claim(p Paths) (*os.File, error) {
-	lock, err := os.OpenFile(p.Lock, os.O_RDWR|os.O_CREATE, 0o640) //nolint:gosec // the group may read who runs
+	lock, err := socket.Claim(p.Lock)
 	if err != nil {
-		return nil, fmt.Errorf("open the lock: %w", err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { //nolint:gosec // a file descriptor fits
-		var pid [20]byte
-		n, _ := lock.ReadAt(pid[:], 0) // the PID is a courtesy
-		_ = lock.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: PID %s holds %s: stop it first, or give this one a runtimeDir of its own",
-				ErrRunning, strings.TrimSpace(string(pid[:n])), p.Dir)
-		}
-		return nil, fmt.Errorf("lock %s: %w", p.Lock, err)
-	}
-	err = lock.Truncate(0)
-	if err == nil {
-		_, err = lock.WriteAt([]byte(fmt.Sprintln(os.Getpid())), 0)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("write the PID into the lock: %w", err), lock.Close())
+		return nil, p.running(err)
 	}
 	return lock, nil
 }
 
-// close gives both up. The lock file stays: removing it would let two processes hold two of the same name.
-func (s *socket) close() error {
-	return errors.Join(ignoreClosed(s.listener.Close()), ignoreClosed(s.lock.Close()))
+// running says whose the lock is, if that is what err is about.
+func (p Paths) running(err error) error {
+	if held := (*socket.HeldError)(nil); errors.As(err, &held) {
+		return fmt.Errorf("%w: PID %s holds %s: stop it first, or give this one a runtimeDir of its own", ErrRunning, held.PID, p.Dir)
+	}
+	return fmt.Errorf("the VIP's socket: %w", err)
 }
 
 func (p *Process) serveSocket(ctx context.Context) error {
-	return serve(ctx, p.socket.listener, p.handler())
+	return p.socket.Serve(ctx, p.handler())
 }
 
 // moveLimit is how long a move, a release or a drain is waited for.
@@ -95,7 +61,7 @@ const moveLimit = 10 * time.Second
 // handler answers the commands. Whoever can open the socket may give them.
 func (p *Process) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, p.status()) })
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { socket.WriteJSON(w, http.StatusOK, p.status()) })
 	mux.HandleFunc("POST /v1/move", p.command(p.move))
 	mux.HandleFunc("POST /v1/release", p.command(p.release))
 	mux.HandleFunc("POST /v1/drain", p.command(p.drain))
@@ -132,7 +98,7 @@ func (p *Process) command(do func(context.Context, Order) (string, error)) http.
 	return func(w http.ResponseWriter, r *http.Request) {
 		var order Order
 		if err := json.NewDecoder(io.LimitReader(r.Body, maxOrderBytes)).Decode(&order); err != nil {
-			reply(w, http.StatusBadRequest, Done{Error: "the body is no order: " + err.Error()})
+			socket.WriteJSON(w, http.StatusBadRequest, Done{Error: "the body is no order: " + err.Error()})
 			return
 		}
 		// A command that was interrupted is finished all the same.
@@ -140,22 +106,11 @@ func (p *Process) command(do func(context.Context, Order) (string, error)) http.
 		defer cancel()
 		message, err := do(ctx, order)
 		if err != nil {
-			reply(w, http.StatusConflict, Done{Error: err.Error()})
+			socket.WriteJSON(w, http.StatusConflict, Done{Error: err.Error()})
 			return
 		}
-		reply(w, http.StatusOK, Done{Message: message})
+		socket.WriteJSON(w, http.StatusOK, Done{Message: message})
 	}
-}
-
-func reply(w http.ResponseWriter, code int, body any) {
-	text, err := json.MarshalIndent(body, "", "  ")
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = w.Write(append(text, '\n')) // a client that left has nothing to be told
 }
 
 func (p *Process) move(ctx context.Context, o Order) (string, error) {
@@ -255,25 +210,6 @@ func (p *Process) await(ctx context.Context, so func(Status) bool) bool {
 	}
 }
 
-// serve runs an HTTP server until ctx ends; then running requests have a second. No write deadline: a profile takes its time.
-func serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
-	ended := make(chan error, 1) // so that the goroutine ends even when nobody reads
-	go func() { ended <- server.Serve(l) }()
-	select {
-	case err := <-ended:
-		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
-	case <-ctx.Done():
-	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if server.Shutdown(grace) != nil {
-		_ = server.Close() // what still runs is cut off
-	}
-	<-ended
-	return nil
-}
-
 // ErrUnreachable tells that no VIP process answers on the socket.
 var ErrUnreachable = errors.New("no VIP process answers")
 
@@ -320,35 +256,13 @@ func Command(ctx context.Context, p Paths, name string, o Order) (string, error)
 	return done.Message, nil
 }
 
-func call(ctx context.Context, p Paths, method, what string, body io.Reader) (int, []byte, error) {
-	client := &http.Client{Timeout: moveLimit + 5*time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", p.Socket)
-		},
-	}}
-	request, err := http.NewRequestWithContext(ctx, method, "http://vip"+what, body)
+func call(ctx context.Context, p Paths, method, path string, body io.Reader) (int, []byte, error) {
+	code, text, err := socket.Ask(ctx, socket.Question{
+		Socket: p.Socket, Method: method, Path: path, Body: body, Timeout: moveLimit + 5*time.Second, Most: maxAnswerBytes,
+	})
 	if err != nil {
-		return 0, nil, fmt.Errorf("make request: %w", err)
+		why := socket.Reason(err, "'headgate vip run' does not run, or it has another runtimeDir (give --config or --runtime-dir)")
+		return 0, nil, fmt.Errorf("%w on %s: %s", ErrUnreachable, p.Socket, why)
 	}
-	res, err := client.Do(request)
-	if err != nil {
-		return 0, nil, fmt.Errorf("%w on %s: %s", ErrUnreachable, p.Socket, advice(err))
-	}
-	defer func() { _ = res.Body.Close() }() // read to its end
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes))
-	if err != nil {
-		return 0, nil, fmt.Errorf("%w on %s: %w", ErrUnreachable, p.Socket, err)
-	}
-	return res.StatusCode, text, nil
-}
-
-func advice(err error) string {
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return "permission denied: run this as root or as a member of the folder's group"
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return "'headgate vip run' does not run, or it has another runtimeDir (give --config or --runtime-dir)"
-	}
-	return err.Error()
+	return code, text, nil
 }

@@ -79,8 +79,9 @@ func (a *account) list() []Count {
 }
 
 func (p *Process) status() Status {
+	now := time.Now()
 	s := Status{
-		Version: p.version, PID: os.Getpid(), Started: p.started, Time: time.Now(), Scheduler: p.scheduler, Status: p.speaker.Status(),
+		Version: p.version, PID: os.Getpid(), Started: p.started, Time: now, Scheduler: p.scheduler, Status: p.speaker.Status(),
 		Detectors: []detect.PeerStatus{}, Strangers: []detect.Stranger{}, Flows: p.flows.status(), Counts: p.account.list(),
 	}
 	if p.gossip != nil {
@@ -91,7 +92,42 @@ func (p *Process) status() Status {
 		s.DetectorStalls = p.detector.Stalls()
 	}
 	s.Degraded = append(s.degraded(), p.faults...)
+	s.byClock(now)
 	return s
+}
+
+// byClock tells all times by the clock as it is now. Whoever reads them has no monotonic clock to compare them with, and a clock
+// that was set meanwhile, as at the first answer of NTP, would make an hour of a second.
+func (s *Status) byClock(now time.Time) {
+	wall := func(t *time.Time) {
+		if !t.IsZero() {
+			*t = now.Add(t.Sub(now))
+		}
+	}
+	s.VIPs, s.Peers, s.Recent = slices.Clone(s.VIPs), slices.Clone(s.Peers), slices.Clone(s.Recent) // others read the speaker's
+	wall(&s.Started)
+	for i := range s.VIPs {
+		wall(&s.VIPs[i].Since)
+	}
+	for i := range s.Peers {
+		wall(&s.Peers[i].Since)
+	}
+	for i := range s.Recent {
+		wall(&s.Recent[i].At)
+	}
+	for i := range s.Detectors {
+		wall(&s.Detectors[i].Since)
+		for j := range s.Detectors[i].Detectors {
+			wall(&s.Detectors[i].Detectors[j].Heard)
+		}
+	}
+	for i := range s.Strangers {
+		wall(&s.Strangers[i].First)
+		wall(&s.Strangers[i].Last)
+	}
+	for i := range s.Flows {
+		wall(&s.Flows[i].Until)
+	}
 }
 
 // degraded lists what somebody should look at, the gravest first.

@@ -175,7 +175,7 @@ func (*fakeHost) Probe(context.Context, speaker.Address) (net.HardwareAddr, bool
 }
 
 // serveProcess runs a speaker on a fake host, with the real socket.
-func serveProcess(t *testing.T) Paths {
+func serveProcess(t *testing.T) config.Config {
 	t.Helper()
 	c := config.Default()
 	c.RuntimeDir = filepath.Join(t.TempDir(), "run")
@@ -200,16 +200,17 @@ func serveProcess(t *testing.T) Paths {
 	p.health <- speaker.Health{Ready: true, Reason: "ready"}
 	t.Cleanup(func() {
 		cancel()
-		if err := errors.Join(<-ended, <-ended, p.socket.close()); err != nil {
+		if err := errors.Join(<-ended, <-ended, p.socket.Close()); err != nil {
 			t.Error(err)
 		}
 	})
 	eventually(t, "it owns the VIP", func() bool { return len(p.status().owned()) == 1 })
-	return paths
+	return c
 }
 
 func TestCommands(t *testing.T) {
-	paths := serveProcess(t)
+	c := serveProcess(t)
+	paths := PathsOf(c)
 	s, err := Ask(t.Context(), paths)
 	if err != nil || s.Host != "edge1" || s.VIPs[0].Owner != "edge1" || s.Counts[len(s.Counts)-1].Count != 1 {
 		t.Errorf("%+v, %v", s, err)
@@ -242,7 +243,7 @@ func TestCommands(t *testing.T) {
 	if _, err := openSocket(t.Context(), paths); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), fmt.Sprintf("PID %d holds", os.Getpid())) {
 		t.Errorf("a second process: %v", err)
 	}
-	if _, err := Cleanup(paths); !errors.Is(err, ErrRunning) {
+	if _, err := Cleanup(c, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrRunning) {
 		t.Errorf("cleaned up under a process that lives: %v", err)
 	}
 }
@@ -253,7 +254,7 @@ func TestNobodyAnswers(t *testing.T) {
 	if _, err := Ask(t.Context(), PathsOf(c)); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "'headgate vip run' does not run") {
 		t.Error(err)
 	}
-	if text, err := Cleanup(PathsOf(c)); err != nil || !strings.Contains(text, "nothing to clean up") {
+	if text, err := Cleanup(c, slog.New(slog.DiscardHandler)); err != nil || !strings.Contains(text, "nothing to clean up") {
 		t.Errorf("%q, %v", text, err)
 	}
 }
@@ -268,11 +269,11 @@ func TestCleanupKeepsWhatNobodyCouldTake(t *testing.T) {
 	}
 	k := &kernel{keep: paths.Keep, lasting: lasting, log: slog.New(slog.DiscardHandler)}
 	k.mark(lasting)
-	if text, err := Cleanup(paths); err != nil || !strings.HasPrefix(text, "the addresses stay") {
+	if text, err := Cleanup(c, slog.New(slog.DiscardHandler)); err != nil || !strings.HasPrefix(text, "the addresses stay") {
 		t.Errorf("%q, %v", text, err)
 	}
 	k.mark(2 * time.Second)
-	if text, err := Cleanup(paths); err != nil || text != "the addresses of the VIPs are off" {
+	if text, err := Cleanup(c, slog.New(slog.DiscardHandler)); err != nil || text != "the addresses of the VIPs are off" {
 		t.Errorf("%q, %v", text, err)
 	}
 }
@@ -332,6 +333,30 @@ func TestHooksThatFail(t *testing.T) {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("no %q in %s", want, log.String())
 		}
+	}
+}
+
+// A hook that hangs holds the stop of the process up for a moment only, with all that it has started; what it was not told is
+// told in the log.
+func TestAHookThatHangsEndsWithTheProcess(t *testing.T) {
+	var log bytes.Buffer
+	h := newHooks([]string{"/bin/sh", "-c", "yes | head -c 1000000; sleep 100 & sleep 100"}, slog.New(slog.NewTextHandler(&log, nil)))
+	h.grace = 300 * time.Millisecond
+	const changes = 3
+	for range changes {
+		h.tell(speaker.Transition{VIP: "web", To: speaker.Active})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	begun := time.Now()
+	if err := h.run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if text := log.String(); strings.Count(text, "vip.notify failed") != 1 || strings.Count(text, "a change is not told") != changes-1 || len(text) > 4096 {
+		t.Errorf("the log says:\n%.4096s", text)
 	}
 }
 

@@ -120,6 +120,45 @@ local function requests(g, all, down)
     return count, moved
 end
 
+--- A gateway with so many pods, and so many clients that have a session there.
+local function settled(decoded, pod_count, client_count)
+    local g, all = gateway(decoded), clients(client_count)
+    g.push(pods(pod_count))
+    return g, all, (requests(g, all))
+end
+
+--- Where the sessions are, in the order of the clients.
+local function places(all)
+    local out = {}
+    for i, c in ipairs(all) do
+        out[i] = c.peer
+    end
+    return out
+end
+
+local function assert_nobody_moves(g, all)
+    local count, moved = requests(g, all)
+    assert.equal(0, moved)
+    return count
+end
+
+--- A session is given up when its peer failed, and the next one stays.
+local function changed_on_failure(cookie)
+    cookie.name, cookie.changeOnFailure = "s", true
+    local g, all = settled({ cookie = cookie }, 3, 90)
+    requests(g, all, { ["10.0.0.2:80"] = true })
+    assert.is_nil(assert_nobody_moves(g, all)["10.0.0.2:80"])
+    -- Ejected is failed, full is not.
+    local peer = g.known["10.0.0.1:80"]
+    for _, full in ipairs({ true, false }) do
+        peer.blocked, peer.full = true, full
+        requests(g, all)
+        peer.blocked = false
+        assert.equal(full, requests(g, all)["10.0.0.1:80"] ~= nil)
+    end
+    return g
+end
+
 local MODES = {
     balanced = { cookie = { name = "s" } },
     persistent = { cookie = { name = "s", persistent = true, key = "secret" } },
@@ -129,16 +168,12 @@ local MODES = {
 for name, decoded in pairs(MODES) do
     describe("affinity " .. name, function()
         it("keeps every client with its peer", function()
-            local g = gateway(decoded)
-            g.push(pods(5))
-            local all = clients(500)
-            local count = requests(g, all)
+            local g, all, count = settled(decoded, 5, 500)
             for _, address in ipairs(pods(5)) do
                 assert.is_true(count[address] > 60 and count[address] < 140, count[address])
             end
             for _ = 1, 3 do
-                local _, moved = requests(g, all)
-                assert.equal(0, moved)
+                assert_nobody_moves(g, all)
                 for _, c in ipairs(all) do
                     assert.is_nil(c.set) -- the cookie is set once
                 end
@@ -146,14 +181,8 @@ for name, decoded in pairs(MODES) do
         end)
 
         it("spreads the clients of one that goes, and moves no others", function()
-            local g = gateway(decoded)
-            g.push(pods(5))
-            local all = clients(500)
-            requests(g, all)
-            local left, before = {}, {}
-            for i, c in ipairs(all) do
-                before[i] = c.peer
-            end
+            local g, all = settled(decoded, 5, 500)
+            local left, before = {}, places(all)
             g.push(pods(4))
             requests(g, all)
             for i, c in ipairs(all) do
@@ -166,18 +195,13 @@ for name, decoded in pairs(MODES) do
             for _, address in ipairs(pods(4)) do
                 assert.is_true((left[address] or 0) > 5, address)
             end
-            local _, moved = requests(g, all)
-            assert.equal(0, moved)
+            assert_nobody_moves(g, all)
         end)
 
         it("keeps the sessions of draining peers, and brings them no new one", function()
-            local g = gateway(decoded)
-            g.push(pods(4))
-            local all = clients(300)
-            requests(g, all)
+            local g, all = settled(decoded, 4, 300)
             g.push({ "10.0.0.1:80", "10.0.0.2:80" }, { "10.0.0.3:80", "10.0.0.4:80" })
-            local _, moved = requests(g, all)
-            assert.equal(0, moved)
+            assert_nobody_moves(g, all)
             local fresh = clients(700)
             for i = 301, 700 do
                 g.request(fresh[i])
@@ -190,8 +214,7 @@ for name, decoded in pairs(MODES) do
                 last[i] = { address = string.char(10, 9, 0, i) }
                 assert.is_string(g.request(last[i]))
             end
-            _, moved = requests(g, last)
-            assert.equal(0, moved)
+            assert_nobody_moves(g, last)
         end)
 
         it("lends the clients of one that is out to others, and none to draining ones", function()
@@ -199,10 +222,7 @@ for name, decoded in pairs(MODES) do
             g.push({ "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80" }, { "10.0.0.4:80" })
             local all = clients(300)
             requests(g, all)
-            local before = {}
-            for i, c in ipairs(all) do
-                before[i] = c.peer
-            end
+            local before = places(all)
             g.known["10.0.0.1:80"].blocked = true
             local count, moved = requests(g, all)
             assert.is_nil(count["10.0.0.1:80"])
@@ -210,26 +230,16 @@ for name, decoded in pairs(MODES) do
             assert.is_true(moved > 50)
             g.known["10.0.0.1:80"].blocked = false
             requests(g, all)
-            for i, c in ipairs(all) do
-                assert.equal(before[i], c.peer)
-            end
+            assert.same(before, places(all))
         end)
 
         it("retries elsewhere and comes back", function()
-            local g = gateway(decoded)
-            g.push(pods(3))
-            local all = clients(90)
-            requests(g, all)
-            local before = {}
-            for i, c in ipairs(all) do
-                before[i] = c.peer
-            end
+            local g, all = settled(decoded, 3, 90)
+            local before = places(all)
             local count = requests(g, all, { ["10.0.0.2:80"] = true })
             assert.is_nil(count["10.0.0.2:80"])
             requests(g, all)
-            for i, c in ipairs(all) do
-                assert.equal(before[i], c.peer)
-            end
+            assert.same(before, places(all))
         end)
 
         it("gives nobody where there is nobody", function()
@@ -270,10 +280,7 @@ end
 
 describe("affinity balanced", function()
     it("gives a new peer its share of the sessions, and takes no other one", function()
-        local g = gateway(MODES.balanced)
-        g.push(pods(4))
-        local all = clients(1000)
-        requests(g, all)
+        local g, all = settled(MODES.balanced, 4, 1000)
         g.push(pods(5))
         local count, moved = requests(g, all)
         assert.equal(count["10.0.0.5:80"], moved)
@@ -281,23 +288,7 @@ describe("affinity balanced", function()
     end)
 
     it("begins another session when its peer failed, if it should", function()
-        local g = gateway({ cookie = { name = "s", changeOnFailure = true } })
-        g.push(pods(3))
-        local all = clients(90)
-        requests(g, all)
-        requests(g, all, { ["10.0.0.2:80"] = true })
-        local count, moved = requests(g, all)
-        assert.is_nil(count["10.0.0.2:80"])
-        assert.equal(0, moved)
-        -- Ejected is failed, full is not.
-        g.known["10.0.0.1:80"].blocked, g.known["10.0.0.1:80"].full = true, true
-        requests(g, all)
-        g.known["10.0.0.1:80"].blocked = false
-        assert.is_truthy(requests(g, all)["10.0.0.1:80"])
-        g.known["10.0.0.1:80"].blocked, g.known["10.0.0.1:80"].full = true, false
-        requests(g, all)
-        g.known["10.0.0.1:80"].blocked = false
-        assert.is_nil(requests(g, all)["10.0.0.1:80"])
+        changed_on_failure({})
     end)
 
     it("takes the keys of ingress-nginx, and harmless ones of anybody", function()
@@ -325,13 +316,9 @@ end)
 
 describe("affinity persistent", function()
     it("leaves sessions where they are when peers come", function()
-        local g = gateway(MODES.persistent)
-        g.push(pods(2))
-        local all = clients(100)
-        requests(g, all)
+        local g, all = settled(MODES.persistent, 2, 100)
         g.push(pods(5))
-        local count, moved = requests(g, all)
-        assert.equal(0, moved)
+        local count = assert_nobody_moves(g, all)
         assert.same({ ["10.0.0.1:80"] = 50, ["10.0.0.2:80"] = 50 }, count)
         local fresh = requests(g, clients(100))
         assert.equal(20, fresh["10.0.0.5:80"])
@@ -362,23 +349,7 @@ describe("affinity persistent", function()
     end)
 
     it("binds to the peer that answered when its own failed, if it should", function()
-        local g = gateway({ cookie = { name = "s", persistent = true, changeOnFailure = true } })
-        g.push(pods(3))
-        local all = clients(90)
-        requests(g, all)
-        requests(g, all, { ["10.0.0.2:80"] = true })
-        local count, moved = requests(g, all)
-        assert.is_nil(count["10.0.0.2:80"])
-        assert.equal(0, moved)
-        -- Ejected is failed, full is not.
-        g.known["10.0.0.1:80"].blocked, g.known["10.0.0.1:80"].full = true, true
-        requests(g, all)
-        g.known["10.0.0.1:80"].blocked = false
-        assert.is_truthy(requests(g, all)["10.0.0.1:80"])
-        g.known["10.0.0.1:80"].blocked, g.known["10.0.0.1:80"].full = true, false
-        requests(g, all)
-        g.known["10.0.0.1:80"].blocked = false
-        assert.is_nil(requests(g, all)["10.0.0.1:80"])
+        local g = changed_on_failure({ persistent = true })
         local c = {}
         g.request(c, { ["10.0.0.1:80"] = true, ["10.0.0.2:80"] = true })
         assert.equal("10.0.0.3:80", g.request(c)) -- a new session, whose first peers failed
@@ -387,23 +358,17 @@ end)
 
 describe("affinity by address", function()
     it("ends when the client was idle for the time, and not before", function()
-        local g = gateway({ clientIP = 600 })
-        g.push(pods(2))
-        local all = clients(60)
-        requests(g, all)
+        local g, all = settled(MODES.address, 2, 60)
         g.push(pods(6))
         for _ = 1, 10 do
             g.now = g.now + 599
-            local count, moved = requests(g, all)
-            assert.equal(0, moved)
-            assert.is_nil(count["10.0.0.6:80"])
+            assert.is_nil(assert_nobody_moves(g, all)["10.0.0.6:80"])
         end
         -- The last request need not have been written down.
         g.now = g.now + 30
         requests(g, all)
         g.now = g.now + 599
-        local _, moved = requests(g, all)
-        assert.equal(0, moved)
+        assert_nobody_moves(g, all)
         g.now = g.now + 600 + 38
         assert.is_truthy(requests(g, all)["10.0.0.6:80"])
     end)
@@ -440,13 +405,9 @@ describe("affinity by address", function()
     end)
 
     it("finds most clients again when it has forgotten them", function()
-        local g = gateway({ clientIP = 600 })
-        g.push(pods(5))
-        local all = clients(200)
-        requests(g, all)
+        local g, all = settled(MODES.address, 5, 200)
         g.values = {} -- evicted, or another proxy
-        local _, moved = requests(g, all)
-        assert.equal(0, moved)
+        assert_nobody_moves(g, all)
     end)
 end)
 

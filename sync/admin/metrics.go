@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"headgate/sync/socket"
 )
 
 // maxCertificates bounds the series of certificate expiry: those that expire first are told.
@@ -65,7 +67,7 @@ func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 func (m *Metrics) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", m.answer)
-	return serve(ctx, l, mux)
+	return socket.Serve(ctx, l, mux)
 }
 
 // metric is one family that is read from a Status.

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
+
+	"headgate/sync/socket"
 )
 
 // AskPeers gets the body of the daemon's Answers.Peers: all upstreams, or with a name that one. The error wraps
@@ -16,7 +17,7 @@ func AskPeers(ctx context.Context, runtimeDir, upstream string) ([]byte, error) 
 	if upstream != "" {
 		what += "?upstream=" + url.QueryEscape(upstream)
 	}
-	return ask(ctx, runtimeDir, http.MethodGet, what)
+	return ask(ctx, runtimeDir, get(what), "shows no peers")
 }
 
 // Acceptance is the answer to POST /v1/accept.
@@ -33,7 +34,7 @@ func AcceptHandler(accept func() Acceptance) http.Handler {
 // AskAccept has the daemon let go of what it holds back. The error is like that of AskPeers.
 func AskAccept(ctx context.Context, runtimeDir string) (Acceptance, error) {
 	var a Acceptance
-	body, err := ask(ctx, runtimeDir, http.MethodPost, "/v1/accept")
+	body, err := ask(ctx, runtimeDir, socket.Question{Method: http.MethodPost, Path: "/v1/accept"}, "holds nothing")
 	if err != nil {
 		return a, err
 	}
@@ -41,17 +42,4 @@ func AskAccept(ctx context.Context, runtimeDir string) (Acceptance, error) {
 		return a, fmt.Errorf("decode the answer from %s: %w", SocketPath(runtimeDir), err)
 	}
 	return a, nil
-}
-
-func ask(ctx context.Context, runtimeDir, method, what string) ([]byte, error) {
-	status, body, err := call(ctx, runtimeDir, method, what, nil)
-	switch {
-	case err != nil:
-		return nil, err
-	case status == http.StatusNotFound:
-		return nil, fmt.Errorf("%w: it is of a version that does not know this; restart it with this one", ErrRefused)
-	case status != http.StatusOK:
-		return nil, fmt.Errorf("%w: %s", ErrRefused, oneLine(strings.TrimSpace(string(body))))
-	}
-	return body, nil
 }

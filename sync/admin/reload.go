@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"headgate/sync/socket"
 )
 
 // Reconfiguration is what became of the configuration file, or would: the keys whose values changed since the daemon read
@@ -89,7 +91,7 @@ func AskCompare(ctx context.Context, runtimeDir string) (Reconfiguration, error)
 
 func askReload(ctx context.Context, runtimeDir, method string) (Reconfiguration, error) {
 	var r Reconfiguration
-	status, body, err := callWithin(ctx, reloadTimeout, question{runtimeDir: runtimeDir, method: method, what: "/v1/reload"})
+	status, body, err := call(ctx, runtimeDir, socket.Question{Method: method, Path: "/v1/reload", Timeout: reloadTimeout})
 	switch {
 	case err != nil:
 		return r, err

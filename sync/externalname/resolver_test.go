@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,57 +12,13 @@ import (
 	"go.uber.org/goleak"
 
 	"headgate/gateway/snapshot"
+	"headgate/sync/script"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// script answers lookups from a table that the test edits, and remembers when each name was asked.
-type script struct {
-	mu      sync.Mutex
-	answers map[string]answer
-	asked   map[string][]time.Duration
-	start   time.Time
-	took    time.Duration
-	active  int
-	most    int
-}
-
-func newScript() *script {
-	return &script{answers: map[string]answer{}, asked: map[string][]time.Duration{}, start: time.Now()}
-}
-
-func (s *script) set(name string, a answer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answers[name] = a
-}
-
-func (s *script) times(name string) []time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.asked[name])
-}
-
-func (s *script) lookup(ctx context.Context, name string) answer {
-	s.mu.Lock()
-	s.asked[name] = append(s.asked[name], time.Since(s.start))
-	s.active++
-	s.most = max(s.most, s.active)
-	took := s.took
-	s.mu.Unlock()
-	if took > 0 {
-		timer := time.NewTimer(took)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active--
-	return s.answers[name]
-}
+// names answers lookups.
+type names = script.Script[string, answer]
 
 func found(ttl time.Duration, addresses ...string) family {
 	f := family{ttl: ttl}
@@ -78,26 +33,14 @@ func failed(text string) answer {
 }
 
 // inBubble runs a resolver over a script on a fake clock.
-func inBubble(t *testing.T, config Config, test func(r *Resolver, s *script)) {
+func inBubble(t *testing.T, config Config, test func(r *Resolver, s *names)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := newScript()
+		s := script.New[string, answer]()
 		r := New(config)
-		r.lookup = s.lookup
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
-		test(r, s)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		r.lookup = s.Ask
+		script.While(t, r.Run, func() { test(r, s) })
 	})
-}
-
-func advance(d time.Duration) {
-	<-time.After(d)
-	synctest.Wait()
 }
 
 func changes(r *Resolver) bool {
@@ -132,19 +75,19 @@ func expect(t *testing.T, r *Resolver, want ...string) {
 }
 
 func TestTTLIsHonouredAndClamped(t *testing.T) {
-	inBubble(t, Config{}, func(r *Resolver, s *script) {
-		s.set("short.", answer{v4: found(0, "10.0.0.1")})
-		s.set("seven.", answer{v4: found(7*time.Second, "10.0.0.2"), v6: found(9*time.Second, "fd00::2")})
-		s.set("long.", answer{v4: found(time.Hour, "10.0.0.3")})
+	inBubble(t, Config{}, func(r *Resolver, s *names) {
+		s.Set("short.", answer{v4: found(0, "10.0.0.1")})
+		s.Set("seven.", answer{v4: found(7*time.Second, "10.0.0.2"), v6: found(9*time.Second, "fd00::2")})
+		s.Set("long.", answer{v4: found(time.Hour, "10.0.0.3")})
 		r.Want([]string{"short.", "seven.", "long.", "seven."})
-		advance(601 * time.Second)
-		if got := s.times("short."); got[1] != time.Second || got[2] != 2*time.Second {
+		script.After(601 * time.Second)
+		if got := s.Times("short."); got[1] != time.Second || got[2] != 2*time.Second {
 			t.Errorf("a TTL of 0 must be asked every second, was %v", got[:3])
 		}
-		if got := s.times("seven."); got[1] != 7*time.Second || got[2] != 14*time.Second {
+		if got := s.Times("seven."); got[1] != 7*time.Second || got[2] != 14*time.Second {
 			t.Errorf("the lower TTL of both families counts, was %v", got[:3])
 		}
-		if got, want := s.times("long."), []time.Duration{0, 5 * time.Minute, 10 * time.Minute}; !slices.Equal(got, want) {
+		if got, want := s.Times("long."), []time.Duration{0, 5 * time.Minute, 10 * time.Minute}; !slices.Equal(got, want) {
 			t.Errorf("a long TTL must be clamped to 5 min, was %v", got)
 		}
 		expect(t, r, "long. 10.0.0.3", "seven. 10.0.0.2 fd00::2", "short. 10.0.0.1")
@@ -152,24 +95,24 @@ func TestTTLIsHonouredAndClamped(t *testing.T) {
 }
 
 func TestChangedOnlyWhenTheSortedSetChanges(t *testing.T) {
-	inBubble(t, Config{}, func(r *Resolver, s *script) {
-		s.set("a", answer{v4: found(time.Second, "10.0.0.2", "10.0.0.1")})
+	inBubble(t, Config{}, func(r *Resolver, s *names) {
+		s.Set("a", answer{v4: found(time.Second, "10.0.0.2", "10.0.0.1")})
 		r.Want([]string{"a"})
-		advance(0)
+		script.After(0)
 		if !changes(r) {
 			t.Fatal("the first answer is a change")
 		}
 		before := r.Resolutions()[0]
-		s.set("a", answer{v4: found(time.Second, "10.0.0.1", "10.0.0.2", "10.0.0.1")})
-		advance(3 * time.Second)
+		s.Set("a", answer{v4: found(time.Second, "10.0.0.1", "10.0.0.2", "10.0.0.1")})
+		script.After(3 * time.Second)
 		if changes(r) {
 			t.Error("another order is no change")
 		}
 		if r.Resolutions()[0] != before {
 			t.Error("an answer that did not change must keep its pointer")
 		}
-		s.set("a", answer{v4: found(time.Second, "10.0.0.3")})
-		advance(time.Second)
+		s.Set("a", answer{v4: found(time.Second, "10.0.0.3")})
+		script.After(time.Second)
 		if !changes(r) {
 			t.Error("another address is a change")
 		}
@@ -178,101 +121,101 @@ func TestChangedOnlyWhenTheSortedSetChanges(t *testing.T) {
 }
 
 func TestFailureKeepsTheLastGoodAnswerAndBacksOff(t *testing.T) {
-	inBubble(t, Config{}, func(r *Resolver, s *script) {
-		s.set("a", answer{v4: found(time.Second, "10.0.0.1"), v6: found(time.Second, "fd00::1")})
+	inBubble(t, Config{}, func(r *Resolver, s *names) {
+		s.Set("a", answer{v4: found(time.Second, "10.0.0.1"), v6: found(time.Second, "fd00::1")})
 		r.Want([]string{"a"})
-		advance(0)
+		script.After(0)
 		changes(r)
-		s.set("a", failed("asking 10.0.0.53:53: no answer in time"))
-		advance(200 * time.Second)
+		s.Set("a", failed("asking 10.0.0.53:53: no answer in time"))
+		script.After(200 * time.Second)
 		want := []time.Duration{0, 1, 2, 4, 8, 16, 32, 64, 124, 184}
 		for i := range want {
 			want[i] *= time.Second
 		}
-		if got := s.times("a"); !slices.Equal(got, want) {
+		if got := s.Times("a"); !slices.Equal(got, want) {
 			t.Errorf("asked at %v, want %v", got, want)
 		}
 		if !changes(r) {
 			t.Error("that a name stopped resolving is a change: the Service gets a Problem")
 		}
 		expect(t, r, "a 10.0.0.1 fd00::1 err=asking 10.0.0.53:53: no answer in time")
-		s.set("a", answer{v4: found(time.Second, "10.0.0.1"), v6: found(time.Second, "fd00::1")})
-		advance(time.Minute)
+		s.Set("a", answer{v4: found(time.Second, "10.0.0.1"), v6: found(time.Second, "fd00::1")})
+		script.After(time.Minute)
 		expect(t, r, "a 10.0.0.1 fd00::1")
-		s.set("a", failed("again"))
-		advance(1500 * time.Millisecond)
-		n := len(s.times("a"))
-		advance(time.Second)
-		if got := len(s.times("a")); got != n+1 {
+		s.Set("a", failed("again"))
+		script.After(1500 * time.Millisecond)
+		n := len(s.Times("a"))
+		script.After(time.Second)
+		if got := len(s.Times("a")); got != n+1 {
 			t.Errorf("after a success the back-off must start anew: %d questions in a second", got-n)
 		}
 	})
 }
 
 func TestFamiliesFailOnTheirOwn(t *testing.T) {
-	inBubble(t, Config{}, func(r *Resolver, s *script) {
-		s.set("a", answer{v4: found(time.Second, "10.0.0.1"), v6: found(time.Second, "fd00::1")})
+	inBubble(t, Config{}, func(r *Resolver, s *names) {
+		s.Set("a", answer{v4: found(time.Second, "10.0.0.1"), v6: found(time.Second, "fd00::1")})
 		r.Want([]string{"a"})
-		advance(0)
-		s.set("a", answer{v4: found(time.Second, "10.0.0.2"), v6: family{err: errNoSuchName}})
-		advance(time.Second)
+		script.After(0)
+		s.Set("a", answer{v4: found(time.Second, "10.0.0.2"), v6: family{err: errNoSuchName}})
+		script.After(time.Second)
 		expect(t, r, "a 10.0.0.2 fd00::1")
-		s.set("a", answer{v4: found(time.Second, "10.0.0.2"), v6: family{}})
-		advance(time.Second)
+		s.Set("a", answer{v4: found(time.Second, "10.0.0.2"), v6: family{}})
+		script.After(time.Second)
 		expect(t, r, "a 10.0.0.2")
-		s.set("a", answer{})
-		advance(time.Second)
+		s.Set("a", answer{})
+		script.After(time.Second)
 		expect(t, r, "a 10.0.0.2 err="+errNoAddresses.Error())
 	})
 }
 
 func TestWantDropsAndAdds(t *testing.T) {
-	inBubble(t, Config{}, func(r *Resolver, s *script) {
+	inBubble(t, Config{}, func(r *Resolver, s *names) {
 		for _, name := range []string{"a", "b", "c"} {
-			s.set(name, answer{v4: found(10*time.Second, "10.0.0.1")})
+			s.Set(name, answer{v4: found(10*time.Second, "10.0.0.1")})
 		}
 		r.Want([]string{"b", "a"})
-		advance(0)
+		script.After(0)
 		expect(t, r, "a 10.0.0.1", "b 10.0.0.1")
 		r.Want([]string{"c", "b"})
-		advance(time.Second)
+		script.After(time.Second)
 		expect(t, r, "b 10.0.0.1", "c 10.0.0.1")
-		if got := len(s.times("b")); got != 1 {
+		if got := len(s.Times("b")); got != 1 {
 			t.Errorf("a name that stays wanted must not be asked before its TTL is over, asked %d times", got)
 		}
 		r.Want(nil)
-		advance(time.Minute)
+		script.After(time.Minute)
 		expect(t, r)
-		if got := len(s.times("a")); got != 1 {
+		if got := len(s.Times("a")); got != 1 {
 			t.Errorf("a dropped name was asked %d times", got)
 		}
 	})
 }
 
 func TestANameDroppedWhileItIsAskedStaysAway(t *testing.T) {
-	inBubble(t, Config{}, func(r *Resolver, s *script) {
-		s.took = 2 * time.Second
-		s.set("a", answer{v4: found(time.Second, "10.0.0.1")})
+	inBubble(t, Config{}, func(r *Resolver, s *names) {
+		s.Slow(2 * time.Second)
+		s.Set("a", answer{v4: found(time.Second, "10.0.0.1")})
 		r.Want([]string{"a"})
-		advance(time.Second)
+		script.After(time.Second)
 		r.Want([]string{})
-		advance(5 * time.Second)
+		script.After(5 * time.Second)
 		expect(t, r)
 	})
 }
 
 func TestConcurrencyIsBounded(t *testing.T) {
-	inBubble(t, Config{Concurrency: 3}, func(r *Resolver, s *script) {
-		s.took = time.Second
+	inBubble(t, Config{Concurrency: 3}, func(r *Resolver, s *names) {
+		s.Slow(time.Second)
 		var names []string
 		for c := 'a'; c < 'a'+10; c++ {
 			names = append(names, string(c))
-			s.set(string(c), answer{v4: found(time.Hour, "10.0.0.1")})
+			s.Set(string(c), answer{v4: found(time.Hour, "10.0.0.1")})
 		}
 		r.Want(names)
-		advance(4 * time.Second)
-		if s.most != 3 {
-			t.Errorf("%d lookups at once, want 3", s.most)
+		script.After(4 * time.Second)
+		if _, most := s.Running(); most != 3 {
+			t.Errorf("%d lookups at once, want 3", most)
 		}
 		if got := len(r.Resolutions()); got != 10 {
 			t.Errorf("%d of 10 names answered after 4 s", got)
@@ -282,17 +225,17 @@ func TestConcurrencyIsBounded(t *testing.T) {
 
 func TestWantBeforeRunAndRunEndsWithLookupsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScript()
-		s.took = time.Hour
+		s := script.New[string, answer]()
+		s.Slow(time.Hour)
 		r := New(Config{})
-		r.lookup = s.lookup
+		r.lookup = s.Ask
 		r.Want([]string{"a", "b"})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := r.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if got := len(s.times("a")); got != 1 {
+		if got := len(s.Times("a")); got != 1 {
 			t.Errorf("asked %d times", got)
 		}
 	})

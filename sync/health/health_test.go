@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,79 +18,35 @@ import (
 	"headgate/gateway/build"
 	"headgate/gateway/model"
 	"headgate/gateway/snapshot"
+	"headgate/sync/script"
 )
 
-// peersInPlay answers checks from a table that the test edits, and remembers when each address was asked.
+// peersInPlay answers checks.
 type peersInPlay struct {
-	mu     sync.Mutex
-	ill    map[netip.AddrPort]error
-	asked  map[netip.AddrPort][]time.Duration
-	start  time.Time
-	took   time.Duration
-	active int
-	most   int
+	*script.Script[netip.AddrPort, error]
 }
 
-func newPeersInPlay() *peersInPlay {
-	return &peersInPlay{ill: map[netip.AddrPort]error{}, asked: map[netip.AddrPort][]time.Duration{}, start: time.Now()}
+func newPeersInPlay() peersInPlay { return peersInPlay{script.New[netip.AddrPort, error]()} }
+
+func (s peersInPlay) set(address string, err error) { s.Set(netip.MustParseAddrPort(address), err) }
+
+func (s peersInPlay) times(address string) []time.Duration {
+	return s.Times(netip.MustParseAddrPort(address))
 }
 
-func (s *peersInPlay) set(address string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ill[netip.MustParseAddrPort(address)] = err
-}
-
-func (s *peersInPlay) times(address string) []time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.asked[netip.MustParseAddrPort(address)])
-}
-
-func (s *peersInPlay) check(ctx context.Context, address netip.AddrPort, _ *policy) error {
-	s.mu.Lock()
-	s.asked[address] = append(s.asked[address], time.Since(s.start))
-	s.active++
-	s.most = max(s.most, s.active)
-	took := s.took
-	s.mu.Unlock()
-	if took > 0 {
-		timer := time.NewTimer(took)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active--
-	return s.ill[address]
+func (s peersInPlay) check(ctx context.Context, address netip.AddrPort, _ *policy) error {
+	return s.Ask(ctx, address)
 }
 
 // inBubble runs a checker over peers in play, on a fake clock.
-func inBubble(t *testing.T, config Config, test func(c *Checker, s *peersInPlay)) {
+func inBubble(t *testing.T, config Config, test func(c *Checker, s peersInPlay)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newPeersInPlay()
 		c := New(config)
 		c.ask = s.check
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(ctx) }()
-		test(c, s)
-		cancel()
-		synctest.Wait()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		script.While(t, c.Run, func() { test(c, s) })
 	})
-}
-
-// after lets so much time pass.
-func after(d time.Duration) {
-	time.Sleep(d) // in a bubble: no time at all
-	synctest.Wait()
 }
 
 func check(id string, c model.HealthCheck, peers ...string) build.Check {
@@ -135,10 +90,10 @@ var errIll = errors.New("status 503, expected 200-399")
 func TestFallAndRise(t *testing.T) {
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
-	inBubble(t, Config{Logger: log}, func(c *Checker, s *peersInPlay) {
+	inBubble(t, Config{Logger: log}, func(c *Checker, s peersInPlay) {
 		s.set("10.0.0.1:80", errIll)
 		c.Want([]build.Check{check("n/s/80", tcp(), "10.0.0.1:80", "10.0.0.2:80")})
-		after(time.Minute)
+		script.After(time.Minute)
 		requireDowns(t, c, "n/s/80 10.0.0.1:80")
 		if !changedNow(c) {
 			t.Error("a verdict changed, and nobody was told")
@@ -150,14 +105,14 @@ func TestFallAndRise(t *testing.T) {
 		before := len(s.times("10.0.0.1:80"))
 		s.set("10.0.0.1:80", nil)
 		for len(s.times("10.0.0.1:80")) < before+1 {
-			after(pulse)
+			script.After(pulse)
 		}
-		after(2 * pulse)
+		script.After(2 * pulse)
 		requireDowns(t, c, "n/s/80 10.0.0.1:80")
 		for len(s.times("10.0.0.1:80")) < before+2 {
-			after(pulse)
+			script.After(pulse)
 		}
-		after(2 * pulse)
+		script.After(2 * pulse)
 		requireDowns(t, c, "")
 		if !changedNow(c) {
 			t.Error("a verdict changed, and nobody was told")
@@ -202,15 +157,15 @@ func TestAStreakThatBreaksCountsAnew(t *testing.T) {
 }
 
 func TestWhatStaysKeepsItsState(t *testing.T) {
-	inBubble(t, Config{}, func(c *Checker, s *peersInPlay) {
+	inBubble(t, Config{}, func(c *Checker, s peersInPlay) {
 		s.set("10.0.0.1:80", errIll)
 		c.Want([]build.Check{check("n/s/80", tcp(), "10.0.0.1:80")})
-		after(time.Minute)
+		script.After(time.Minute)
 		requireDowns(t, c, "n/s/80 10.0.0.1:80")
 		before := s.times("10.0.0.1:80")
 
 		c.Want([]build.Check{check("n/s/80", tcp(), "10.0.0.1:80", "10.0.0.3:80"), check("n/t/80", tcp(), "10.0.0.4:80")})
-		after(11 * time.Second)
+		script.After(11 * time.Second)
 		requireDowns(t, c, "n/s/80 10.0.0.1:80")
 		if got := s.times("10.0.0.1:80"); len(got) != len(before)+1 {
 			t.Errorf("asked %d times in an interval", len(got)-len(before))
@@ -218,14 +173,14 @@ func TestWhatStaysKeepsItsState(t *testing.T) {
 		slower := tcp()
 		slower.Interval = 20 * time.Second
 		c.Want([]build.Check{check("n/s/80", slower, "10.0.0.1:80", "10.0.0.3:80")})
-		after(time.Second)
+		script.After(time.Second)
 		requireDowns(t, c, "n/s/80 10.0.0.1:80") // another check of the same upstream: the verdict stays until it has found out
 
 		c.Want(nil)
-		after(time.Second)
+		script.After(time.Second)
 		requireDowns(t, c, "")
 		asked := len(s.times("10.0.0.3:80"))
-		after(time.Hour)
+		script.After(time.Hour)
 		if got := len(s.times("10.0.0.3:80")); got != asked {
 			t.Error("nobody wants checks, and yet they are made")
 		}
@@ -236,16 +191,16 @@ func TestWhatStaysKeepsItsState(t *testing.T) {
 }
 
 func TestEqualChecksOfAPeerAreOne(t *testing.T) {
-	inBubble(t, Config{}, func(c *Checker, s *peersInPlay) {
+	inBubble(t, Config{}, func(c *Checker, s peersInPlay) {
 		s.set("10.0.0.1:80", errIll)
 		c.Want([]build.Check{check("n/s/80", tcp(), "10.0.0.1:80"), check("n/s/80#1", tcp(), "10.0.0.1:80")})
-		after(time.Minute)
+		script.After(time.Minute)
 		requireDowns(t, c, "n/s/80 10.0.0.1:80, n/s/80#1 10.0.0.1:80")
 		if got := len(s.times("10.0.0.1:80")); got > 8 {
 			t.Errorf("asked %d times in a minute", got)
 		}
 		c.Want([]build.Check{check("n/s/80#1", tcp(), "10.0.0.1:80")})
-		after(time.Second)
+		script.After(time.Second)
 		requireDowns(t, c, "n/s/80#1 10.0.0.1:80")
 	})
 }
@@ -253,12 +208,12 @@ func TestEqualChecksOfAPeerAreOne(t *testing.T) {
 // TestVariantsOfAServiceShareProbes: an Ingress that wants its Service balanced in another way makes an upstream of its own of the
 // same peers. Each is asked once as long as the check is the same, and the verdict counts for both.
 func TestVariantsOfAServiceShareProbes(t *testing.T) {
-	inBubble(t, Config{}, func(c *Checker, s *peersInPlay) {
+	inBubble(t, Config{}, func(c *Checker, s peersInPlay) {
 		const address = "10.0.0.1:80"
 		usual, variant := check("n/s/80", tcp(), address), check("n/s/80#0a1b2c3d", tcp(), address)
 		s.set(address, errIll)
 		c.Want([]build.Check{usual, variant})
-		after(10 * time.Minute)
+		script.After(10 * time.Minute)
 		requireDowns(t, c, "n/s/80 "+address+", n/s/80#0a1b2c3d "+address)
 		// 60 checks of one probe, a few more or less for their jitter.
 		if n := len(s.times(address)); n < 55 || n > 66 {
@@ -269,14 +224,14 @@ func TestVariantsOfAServiceShareProbes(t *testing.T) {
 		}
 		// One goes, and the other keeps what is known.
 		c.Want([]build.Check{variant})
-		after(time.Second)
+		script.After(time.Second)
 		requireDowns(t, c, "n/s/80#0a1b2c3d "+address)
 		// Another check is another question.
 		other := tcp()
 		other.Interval = 5 * time.Second
 		before := len(s.times(address))
 		c.Want([]build.Check{check("n/s/80", other, address), variant})
-		after(10 * time.Minute)
+		script.After(10 * time.Minute)
 		if n := len(s.times(address)) - before; n < 165 || n > 195 {
 			t.Errorf("asked %d times in 10 min, want about 180", n)
 		}
@@ -286,15 +241,15 @@ func TestVariantsOfAServiceShareProbes(t *testing.T) {
 // TestEvenSpread: the checks of many peers that came at once fall evenly over the interval, each peer at its own pace.
 func TestEvenSpread(t *testing.T) {
 	const peers, minutes = 1000, 5
-	inBubble(t, Config{}, func(c *Checker, s *peersInPlay) {
+	inBubble(t, Config{}, func(c *Checker, s peersInPlay) {
 		one := check("n/s/80", tcp())
 		for i := range peers {
 			one.Peers = append(one.Peers, model.Peer{Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80), Weight: 1})
 		}
 		c.Want([]build.Check{one})
-		after(minutes * time.Minute)
+		script.After(minutes * time.Minute)
 		bySecond := map[int]int{}
-		for _, times := range s.asked {
+		for _, times := range s.Asked() {
 			for i, at := range times {
 				bySecond[int(at/time.Second)]++
 				if i > 0 {
@@ -313,16 +268,16 @@ func TestEvenSpread(t *testing.T) {
 }
 
 func TestNeverMoreThanConcurrency(t *testing.T) {
-	inBubble(t, Config{Concurrency: 3}, func(c *Checker, s *peersInPlay) {
-		s.took = 3 * time.Second
+	inBubble(t, Config{Concurrency: 3}, func(c *Checker, s peersInPlay) {
+		s.Slow(3 * time.Second)
 		fast := tcp()
 		fast.Interval = time.Second
 		c.Want([]build.Check{check("n/s/80", fast, "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80", "10.0.0.5:80", "10.0.0.6:80")})
-		after(time.Minute)
-		if s.most != 3 {
-			t.Errorf("%d checks at once", s.most)
+		script.After(time.Minute)
+		if _, most := s.Running(); most != 3 {
+			t.Errorf("%d checks at once", most)
 		}
-		for a, times := range s.asked {
+		for a, times := range s.Asked() {
 			if len(times) < 8 { // the longest overdue goes first: nobody starves
 				t.Errorf("%s was asked %d times", a, len(times))
 			}
@@ -336,16 +291,16 @@ func TestNeverMoreThanConcurrency(t *testing.T) {
 func TestShutdownWaitsForNoTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newPeersInPlay()
-		s.took = time.Hour
+		s.Slow(time.Hour)
 		c := New(Config{})
 		c.ask = s.check
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx) }()
 		c.Want([]build.Check{check("n/s/80", tcp(), "10.0.0.1:80")})
-		after(time.Minute)
-		if s.active != 1 {
-			t.Fatalf("%d checks run", s.active)
+		script.After(time.Minute)
+		if now, _ := s.Running(); now != 1 {
+			t.Fatalf("%d checks run", now)
 		}
 		before := time.Now()
 		cancel()
@@ -357,10 +312,10 @@ func TestShutdownWaitsForNoTimeout(t *testing.T) {
 
 func TestMeansThatLackSayNothing(t *testing.T) {
 	var logged bytes.Buffer
-	inBubble(t, Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))}, func(c *Checker, s *peersInPlay) {
+	inBubble(t, Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))}, func(c *Checker, s peersInPlay) {
 		s.set("10.0.0.1:80", fmt.Errorf("%w: too many open files", errNoMeans))
 		c.Want([]build.Check{check("n/s/80", tcp(), "10.0.0.1:80")})
-		after(time.Hour)
+		script.After(time.Hour)
 		requireDowns(t, c, "")
 		if got := c.Stats(); got.Void < 100 || got.Failed != 0 || got.Unknown != 1 {
 			t.Errorf("stats %+v", got)
@@ -373,7 +328,7 @@ func TestMeansThatLackSayNothing(t *testing.T) {
 
 func TestAWholeClusterIsNotToldLineByLine(t *testing.T) {
 	var logged bytes.Buffer
-	inBubble(t, Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))}, func(c *Checker, s *peersInPlay) {
+	inBubble(t, Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))}, func(c *Checker, s peersInPlay) {
 		one := check("n/s/80", tcp())
 		for i := range 1000 {
 			a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
@@ -381,7 +336,7 @@ func TestAWholeClusterIsNotToldLineByLine(t *testing.T) {
 			s.set(a.String(), errIll)
 		}
 		c.Want([]build.Check{one})
-		after(3 * time.Minute)
+		script.After(3 * time.Minute)
 		if got := len(c.Verdicts()); got != 1000 {
 			t.Errorf("%d are down", got)
 		}
@@ -419,7 +374,7 @@ func TestStalls(t *testing.T) {
 // and the numbers add up.
 func TestVerdictsFollowAnyHistory(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		inBubble(t, Config{Concurrency: 4}, func(c *Checker, s *peersInPlay) {
+		inBubble(t, Config{Concurrency: 4}, func(c *Checker, s peersInPlay) {
 			addresses := []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"}
 			for range rapid.IntRange(1, 12).Draw(r, "steps") {
 				for _, a := range addresses {
@@ -444,7 +399,7 @@ func TestVerdictsFollowAnyHistory(t *testing.T) {
 					wanted = append(wanted, check(id, how, peers...))
 				}
 				c.Want(wanted)
-				after(time.Duration(rapid.IntRange(1, 40_000).Draw(r, "ms")) * time.Millisecond)
+				script.After(time.Duration(rapid.IntRange(1, 40_000).Draw(r, "ms")) * time.Millisecond)
 				verdicts := c.Verdicts()
 				for _, v := range verdicts {
 					if !v.Down || !targets[v.Upstream+" "+v.Address.String()] {

@@ -4,7 +4,6 @@ package explain
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -13,12 +12,9 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -37,71 +33,22 @@ const patience = 30 * time.Second
 
 // gateway is one running headgate with its proxy.
 type gateway struct {
-	dir         string
+	*product.Gateway
 	http, https string // "127.0.0.1:port"
-	cmd         *exec.Cmd
-	log         logBuffer
-}
-
-type logBuffer struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // start runs headgate over the manifests, with extra top-level keys in YAML, and returns once it is ready.
 func start(t *testing.T, manifests, extra string) *gateway {
 	t.Helper()
-	product.LookAt(t)
-	dir := t.TempDir()
-	// nginx's workers are another user: they must be able to reach the runtime directory.
-	for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	g := &gateway{dir: dir, http: product.FreeAddress(t), https: product.FreeAddress(t)}
-	conf := fmt.Sprintf(`
-manifests: [%q]
-listeners: {http: [%q], https: [%q]}
-proxy: {mode: managed, stopWithDaemon: true, workerProcesses: 2}
-upstreams: {allowLoopback: true}
-metrics: {listen: ""}
-stateDir: %q
-runtimeDir: %q
-%s`, filepath.Join(dir, "manifests"), g.http, g.https, filepath.Join(dir, "state"), g.runtimeDir(), extra)
-	for name, text := range map[string]string{"headgate.yaml": conf, "manifests/site.yaml": manifests} {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	g.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), binary, "run", "--config", filepath.Join(dir, "headgate.yaml"))
-	g.cmd.Stdout, g.cmd.Stderr = &g.log, &g.log
-	if err := g.cmd.Start(); err != nil {
+	p := product.NewGateway(t, extra)
+	if err := os.WriteFile(filepath.Join(p.Manifests, "site.yaml"), []byte(manifests), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { g.stop(t) })
+	p.Start(binary)
+	g := &gateway{p, p.HTTP, p.HTTPS}
 	g.awaitReady(t)
 	return g
 }
-
-func (g *gateway) runtimeDir() string { return filepath.Join(g.dir, "run") }
 
 func (g *gateway) awaitReady(t *testing.T) {
 	t.Helper()
@@ -109,43 +56,14 @@ func (g *gateway) awaitReady(t *testing.T) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if s, err := admin.Ask(t.Context(), g.runtimeDir()); err == nil && s.Ready {
+		if s, err := admin.Ask(t.Context(), g.RuntimeDir); err == nil && s.Ready {
 			return
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("not ready within %s; its log:\n%s", patience, &g.log)
+			t.Fatalf("not ready within %s; its log:\n%s", patience, g.Log)
 		case <-tick.C:
 		}
-	}
-}
-
-func (g *gateway) stop(t *testing.T) {
-	_ = g.cmd.Process.Signal(syscall.SIGTERM)
-	done := make(chan error, 1)
-	go func() { done <- g.cmd.Wait() }()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Errorf("headgate did not stop cleanly: %v", err)
-		}
-	case <-time.After(patience):
-		_ = g.cmd.Process.Kill()
-		t.Errorf("headgate did not stop within %s", patience)
-	}
-	text, err := os.ReadFile(filepath.Join(g.runtimeDir(), "error.log"))
-	if err != nil {
-		t.Error(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		for _, mark := range []string{"[alert]", "[emerg]", "[crit]", "lua entry thread aborted", "stack traceback"} {
-			if strings.Contains(line, mark) {
-				t.Errorf("the proxy's error log: %s", line)
-			}
-		}
-	}
-	if t.Failed() {
-		t.Logf("headgate's log:\n%s", &g.log)
 	}
 }
 
@@ -239,7 +157,7 @@ func (g *gateway) explain(ctx context.Context, r request) (explain.Explanation, 
 	if err != nil {
 		return e, err
 	}
-	body, err := admin.AskExplain(ctx, g.runtimeDir(), question)
+	body, err := admin.AskExplain(ctx, g.RuntimeDir, question)
 	if err != nil {
 		return e, err
 	}

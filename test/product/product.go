@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"syscall"
 	"testing"
 )
 
@@ -36,15 +39,27 @@ func buildAndRun(m *testing.M, path *string) int {
 	return m.Run()
 }
 
+// The ports of FreeAddress lie below those that the kernel gives to clients (net.ipv4.ip_local_port_range), which one of them
+// would take before whoever was given the address listens on it.
+const firstPort, ports = 10_000, 22_000
+
 // FreeAddress gives an address of loopback whose port is free now.
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
-	if err != nil {
-		tb.Fatal(err)
+	for {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(ports))) //nolint:gosec // not a secret
+		l, err := net.Listen("tcp", address)                                               //nolint:noctx // returns at once
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err == nil {
+			err = l.Close()
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return address
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // LookAt makes the result of the running test depend on what the binary is built from, and on the folders of the
