@@ -82,7 +82,7 @@ func Handler(tell func(context.Context) (Moment, error)) http.Handler {
 func only(s luastate.State, pointer string) luastate.State {
 	for _, o := range s.Objects {
 		if o.Pointer == pointer {
-			return luastate.State{Objects: []luastate.Object{o}}
+			return luastate.State{Objects: []*luastate.Object{o}}
 		}
 	}
 	return luastate.State{}

@@ -270,7 +270,7 @@ func redact(p plan.Pointer, body []byte) *object {
 	if body == nil {
 		return nil
 	}
-	return parseObject(luastate.Redacted(luastate.State{Objects: []luastate.Object{{Pointer: p.Name, Hash: p.Hash, Body: body}}}), p.Name)
+	return parseObject(luastate.Redacted(luastate.State{Objects: []*luastate.Object{{Pointer: p.Name, Hash: p.Hash, Body: body}}}), p.Name)
 }
 
 func (c *comparison) problems(now []build.Problem) {

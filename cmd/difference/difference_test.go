@@ -313,8 +313,8 @@ func TestNoKeyLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.moment.State.Objects = append(d.moment.State.Objects, luastate.Object{Pointer: "cert/shop/tls", Hash: luastate.Hash(body), Body: body},
-		luastate.Object{Pointer: "cert/shop/odd", Hash: "x", Body: []byte(`"` + "c2VjcmV0" + `"`)})
+	d.moment.State.Objects = append(d.moment.State.Objects, &luastate.Object{Pointer: "cert/shop/tls", Hash: luastate.Hash(body), Body: body},
+		&luastate.Object{Pointer: "cert/shop/odd", Hash: "x", Body: []byte(`"` + "c2VjcmV0" + `"`)})
 	for _, path := range []string{"/v1/applied", "/v1/applied?pointer=cert/shop/tls", "/v1/applied?pointer=cert/shop/odd", "/v1/applied?pointer=none"} {
 		if text := string(d.get(path)); strings.Contains(text, "c2VjcmV0") || strings.Contains(text, "PRIVATE KEY") {
 			t.Errorf("%s: %s", path, text)

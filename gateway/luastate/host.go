@@ -81,8 +81,8 @@ func lengths(prefix map[string]int) []int64 {
 //
 //	{"backends": [id], "weights": [w], "unavailable": true, "redirect": {"status", "keepSlash"},
 //	 "rewrite": [literal or group number], "policy": "connect,send,read,tries,total" (ms; total 0: no bound),
-//	 "maxBody": bytes, "profile": name, "pool": name, "cookiePath": path, "noLog": true,
-//	 "source": [kind, namespace, name, service, port]}
+//	 "maxBody": bytes, "profile": name, "pool": name, "cookiePath": path, "peerHost": host,
+//	 "noLog": true, "source": [kind, namespace, name, service, port]}
 func encodeRoute(j *jsonWriter, r *model.Route, names *profileNames) {
 	j.object(func() {
 		encodeBackends(j, r)
@@ -104,6 +104,7 @@ func encodeRoute(j *jsonWriter, r *model.Route, names *profileNames) {
 		if r.CookiePath != "/" {
 			j.nonEmpty("cookiePath", r.CookiePath)
 		}
+		j.nonEmpty("peerHost", r.PeerHost)
 		if r.NoAccessLog {
 			j.yes("noLog")
 		}

@@ -30,9 +30,10 @@ type Object struct {
 	Keep bool
 }
 
-// State is everything that is pushed, sorted by pointer; a pointer occurs once.
+// State is everything that is pushed, sorted by pointer; a pointer occurs once. No Object is changed once it stands in one:
+// the next State has it again, and is a new list of 8 bytes an Object.
 type State struct {
-	Objects []Object
+	Objects []*Object
 }
 
 // Referring reports whether objects under this pointer refer to objects of other kinds: such
@@ -75,7 +76,7 @@ func (e *Encoder) Encode(m *model.Model) State {
 		clear(e.profiles.names)
 	}
 	changed := e.certificates.encode(m.Certificates, nameOfCertificate, certificateObject)
-	changed = e.hosts.encode(m.Hosts, nameOfHost, func(h *model.Host) Object {
+	changed = e.hosts.encode(m.Hosts, nameOfHost, func(h *model.Host) *Object {
 		return newObject("host/"+string(h.Name), hostBody(h, e.profiles))
 	}) || changed
 	changed = e.snis.encode(m.Hosts, nameOfHost, sniObject) || changed
@@ -89,7 +90,7 @@ func (e *Encoder) Encode(m *model.Model) State {
 
 // settings is the hash of the last settings.
 func (e *Encoder) settings() string {
-	at, found := slices.BinarySearchFunc(e.last.Objects, "setting/global", func(o Object, p string) int { return strings.Compare(o.Pointer, p) })
+	at, found := slices.BinarySearchFunc(e.last.Objects, "setting/global", func(o *Object, p string) int { return strings.Compare(o.Pointer, p) })
 	if !found {
 		return ""
 	}
@@ -98,26 +99,26 @@ func (e *Encoder) settings() string {
 
 // together makes one list of the sections, in the order of their pointers: as the lists of a model are mostly sorted,
 // there is nothing to sort then.
-func (e *Encoder) together(settings Object) State {
-	all := make([]Object, 0, len(e.certificates.objects)+2*len(e.hosts.objects)+len(e.upstreams.objects)+1)
+func (e *Encoder) together(settings *Object) State {
+	all := make([]*Object, 0, len(e.certificates.objects)+2*len(e.hosts.objects)+len(e.upstreams.objects)+1)
 	all = append(all, e.certificates.objects...)
 	all = append(all, e.hosts.objects...)
 	all = append(all, settings)
-	for i := range e.snis.objects {
-		if o := &e.snis.objects[i]; o.Pointer != "" {
-			all = append(all, *o)
+	for _, o := range e.snis.objects {
+		if o != nil {
+			all = append(all, o)
 		}
 	}
 	all = append(all, e.upstreams.objects...)
 	if !rising(all) {
-		slices.SortStableFunc(all, func(a, b Object) int { return strings.Compare(a.Pointer, b.Pointer) })
-		all = slices.CompactFunc(all, func(a, b Object) bool { return a.Pointer == b.Pointer })
+		slices.SortStableFunc(all, func(a, b *Object) int { return strings.Compare(a.Pointer, b.Pointer) })
+		all = slices.CompactFunc(all, func(a, b *Object) bool { return a.Pointer == b.Pointer })
 	}
 	return State{Objects: all}
 }
 
 // rising tells whether the pointers are sorted, each once.
-func rising(all []Object) bool {
+func rising(all []*Object) bool {
 	for i := 1; i < len(all); i++ {
 		if all[i-1].Pointer >= all[i].Pointer {
 			return false
@@ -130,28 +131,28 @@ func nameOfHost(h *model.Host) string               { return string(h.Name) }
 func nameOfUpstream(u *model.Upstream) string       { return string(u.ID) }
 func nameOfCertificate(c *model.Certificate) string { return string(c.ID) }
 
-func certificateObject(c *model.Certificate) Object {
+func certificateObject(c *model.Certificate) *Object {
 	if c.Keep {
-		return Object{Pointer: "cert/" + string(c.ID), Keep: true}
+		return &Object{Pointer: "cert/" + string(c.ID), Keep: true}
 	}
 	return newObject("cert/"+string(c.ID), encodeCertificate(c))
 }
 
-func upstreamObject(u *model.Upstream) Object {
+func upstreamObject(u *model.Upstream) *Object {
 	return newObject("upstream/"+string(u.ID), encodeUpstream(u))
 }
 
-// sniObject leads from a host to the certificate of its own; the zero Object where it has none.
-func sniObject(h *model.Host) Object {
+// sniObject leads from a host to the certificate of its own; nil where it has none.
+func sniObject(h *model.Host) *Object {
 	if !h.TLS || h.Certificate == "" {
-		return Object{}
+		return nil
 	}
 	var j jsonWriter
 	j.object(func() { j.field("certificate").text(string(h.Certificate)) })
 	return newObject("sni/"+string(h.Name), j.buf)
 }
 
-func newObject(pointer string, body []byte) Object {
+func newObject(pointer string, body []byte) *Object {
 	// A copy without spare memory: at 50,000 routes what the writers leave over takes megabytes.
-	return Object{Pointer: pointer, Hash: Hash(body), Body: bytes.Clone(body)}
+	return &Object{Pointer: pointer, Hash: Hash(body), Body: bytes.Clone(body)}
 }

@@ -244,11 +244,11 @@ func TestRedacted(t *testing.T) {
 		t.Errorf("the key of a cookie: %s", got)
 	}
 	for _, body := range []string{`{"cookie":{"key":"very secret"`, `{"cookie": {"key": "very secret"}}`} {
-		if got := string(Redacted(State{Objects: []Object{{Pointer: "upstream/x", Body: []byte(body)}}})); strings.Contains(got, "secret") {
+		if got := string(Redacted(State{Objects: []*Object{{Pointer: "upstream/x", Body: []byte(body)}}})); strings.Contains(got, "secret") {
 			t.Errorf("shows %s as %s", body, got)
 		}
 	}
-	damaged := State{Objects: []Object{{Pointer: "cert/x", Body: []byte("PRIVATE KEY")}}}
+	damaged := State{Objects: []*Object{{Pointer: "cert/x", Body: []byte("PRIVATE KEY")}}}
 	if got := string(Redacted(damaged)); strings.Contains(got, "PRIVATE") {
 		t.Errorf("shows a certificate that it cannot read: %s", got)
 	}

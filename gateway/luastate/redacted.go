@@ -37,7 +37,7 @@ func Redacted(s State) []byte {
 }
 
 // redactedBody never shows a body under cert/ that it cannot read: it may hold a key.
-func redactedBody(o Object) []byte {
+func redactedBody(o *Object) []byte {
 	switch {
 	case strings.HasPrefix(o.Pointer, "upstream/"):
 		return redactedCookie(o.Body)

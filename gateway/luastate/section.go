@@ -5,7 +5,7 @@ import "slices"
 // section remembers the objects of one list of the model, one for each part.
 type section[T any] struct {
 	parts   []*T // a list of its own: whoever made the model may make the next one in place
-	objects []Object
+	objects []*Object
 }
 
 // inPlace is how many parts of a list that kept its length are encoded where they stand. Of more it is likely that
@@ -14,7 +14,7 @@ const inPlace = 64
 
 // encode brings the section to a list, and tells whether anything changed. A part that is known by its pointer is not encoded
 // again, unless the list is not sorted by name.
-func (s *section[T]) encode(parts []*T, name func(*T) string, encode func(*T) Object) (changed bool) {
+func (s *section[T]) encode(parts []*T, name func(*T) string, encode func(*T) *Object) (changed bool) {
 	if len(parts) == len(s.parts) {
 		if places := s.differing(parts); len(places) <= inPlace {
 			for _, i := range places {
@@ -23,7 +23,7 @@ func (s *section[T]) encode(parts []*T, name func(*T) string, encode func(*T) Ob
 			return len(places) > 0
 		}
 	}
-	objects := make([]Object, len(parts))
+	objects := make([]*Object, len(parts))
 	at := 0
 	for i, p := range parts {
 		for at < len(s.parts) && s.parts[at] != p && name(s.parts[at]) < name(p) {

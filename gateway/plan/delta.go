@@ -54,7 +54,7 @@ func Changes(pointers map[string]string, bodies map[string]int, state luastate.S
 			seen++
 		}
 		hash, keep := o.Hash, o.Keep
-		if tooLarge(&o) {
+		if tooLarge(o) {
 			d.TooLarge = append(d.TooLarge, o.Pointer)
 			keep = true
 		}

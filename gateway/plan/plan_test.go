@@ -14,8 +14,8 @@ import (
 	"headgate/gateway/nginxconf"
 )
 
-func object(pointer, hash, body string) luastate.Object {
-	return luastate.Object{Pointer: pointer, Hash: hash, Body: []byte(body)}
+func object(pointer, hash, body string) *luastate.Object {
+	return &luastate.Object{Pointer: pointer, Hash: hash, Body: []byte(body)}
 }
 
 func config() nginxconf.Config {
@@ -44,7 +44,7 @@ func applied() Applied {
 func desired() Desired {
 	return Desired{
 		Config: config(), LuaBuild: "lua1", StateBytes: 1 << 20,
-		State: luastate.State{Objects: []luastate.Object{object("host/a", "hash-a", "a"), object("upstream/u", "hash-u", "u")}},
+		State: luastate.State{Objects: []*luastate.Object{object("host/a", "hash-a", "a"), object("upstream/u", "hash-u", "u")}},
 	}
 }
 
@@ -138,7 +138,7 @@ func TestDelta(t *testing.T) {
 			Delta{Delete: []string{"host/a", "upstream/u"}, Drop: []string{"hash-a", "hash-u"}}, true},
 		"a shared body is sent once and stays while one names it": {
 			func(_ *Applied, d *Desired) {
-				d.State.Objects = []luastate.Object{object("host/b", "hash-a", "a"), object("host/c", "hash-n", "n"),
+				d.State.Objects = []*luastate.Object{object("host/b", "hash-a", "a"), object("host/c", "hash-n", "n"),
 					object("host/d", "hash-n", "n"), object("upstream/u", "hash-u", "u")}
 			},
 			Delta{Add: []Body{{"hash-n", []byte("n")}}, Set: []Pointer{{"host/b", "hash-a"}, {"host/c", "hash-n"}, {"host/d", "hash-n"}},
@@ -150,11 +150,11 @@ func TestDelta(t *testing.T) {
 		"keep, there": {
 			func(a *Applied, d *Desired) {
 				a.Pointers["cert/c"], a.Bodies["hash-c"] = "hash-c", 5
-				d.State.Objects = append(d.State.Objects, luastate.Object{Pointer: "cert/c", Keep: true})
+				d.State.Objects = append(d.State.Objects, &luastate.Object{Pointer: "cert/c", Keep: true})
 			}, Delta{}, false},
 		"keep, not there": {
 			func(_ *Applied, d *Desired) {
-				d.State.Objects = append(d.State.Objects, luastate.Object{Pointer: "cert/c", Keep: true})
+				d.State.Objects = append(d.State.Objects, &luastate.Object{Pointer: "cert/c", Keep: true})
 			}, Delta{}, false},
 		"too large: what was there stays": {
 			func(_ *Applied, d *Desired) {
@@ -198,8 +198,8 @@ func TestRecordsStandInTheOrderOfTheContract(t *testing.T) {
 }
 
 func TestStateBytes(t *testing.T) {
-	large := func(n int) []luastate.Object {
-		var os []luastate.Object
+	large := func(n int) []*luastate.Object {
+		var os []*luastate.Object
 		for i := range n {
 			os = append(os, object(fmt.Sprintf("host/%d", i), fmt.Sprintf("%032d", i), strings.Repeat("x", 1<<16)))
 		}
@@ -273,7 +273,7 @@ func TestPropertyDeltaLeadsToState(t *testing.T) {
 			state.Objects = nil
 			for _, n := range names {
 				if rapid.IntRange(0, 9).Draw(t, "keep") == 0 {
-					state.Objects = append(state.Objects, luastate.Object{Pointer: n, Keep: true})
+					state.Objects = append(state.Objects, &luastate.Object{Pointer: n, Keep: true})
 					continue
 				}
 				b := rapid.SampledFrom([]string{"1", "2", "3", "4"}).Draw(t, "body")

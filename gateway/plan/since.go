@@ -3,7 +3,7 @@ package plan
 import "headgate/gateway/luastate"
 
 // changes computes what Changes does. From one state to the next, of 25,000 objects, few differ: two sorted lists of
-// which nearly all strings are the same memory are compared in a tenth of the time that the maps take.
+// which nearly all are the same in memory are compared in a small part of the time that the maps take.
 func (a Applied) changes(next luastate.State) Delta {
 	if !a.Known || len(a.State.Objects) == 0 {
 		return Changes(a.Pointers, a.Bodies, next)
@@ -23,17 +23,16 @@ type since struct {
 	loose   map[string]struct{} // hashes that a pointer named and does not any more
 }
 
-func (s *since) compare(next []luastate.Object) {
+func (s *since) compare(next []*luastate.Object) {
 	last := s.applied.State.Objects
-	for i := range next {
-		o := &next[i]
-		for len(last) > 0 && last[0].Pointer < o.Pointer {
-			s.remove(&last[0])
+	for _, o := range next {
+		for len(last) > 0 && last[0] != o && last[0].Pointer < o.Pointer {
+			s.remove(last[0])
 			last = last[1:]
 		}
 		same := false
-		if len(last) > 0 && last[0].Pointer == o.Pointer {
-			same = last[0].Hash == o.Hash && last[0].Keep == o.Keep
+		if len(last) > 0 && (last[0] == o || last[0].Pointer == o.Pointer) {
+			same = last[0] == o || last[0].Hash == o.Hash && last[0].Keep == o.Keep
 			last = last[1:]
 		}
 		if tooLarge(o) {
@@ -42,8 +41,8 @@ func (s *since) compare(next []luastate.Object) {
 			s.set(o)
 		}
 	}
-	for i := range last {
-		s.remove(&last[i])
+	for _, o := range last {
+		s.remove(o)
 	}
 }
 
@@ -72,9 +71,9 @@ func (s *since) remove(o *luastate.Object) {
 }
 
 // drop finds the bodies that no pointer names any more.
-func (s *since) drop(next []luastate.Object) {
+func (s *since) drop(next []*luastate.Object) {
 	for i := 0; i < len(next) && len(s.loose) > 0; i++ {
-		o := &next[i]
+		o := next[i]
 		hash := o.Hash
 		if o.Keep || tooLarge(o) {
 			hash = s.applied.Pointers[o.Pointer]

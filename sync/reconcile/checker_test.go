@@ -51,10 +51,7 @@ func TestVerdictsReachTheProxy(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
 		c := &fakeChecker{changed: make(chan struct{}, 1)}
 		w.cfg.Checker, w.cfg.Builder = c, checkedBuilder{w.builder}
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		c.mu.Lock()
 		if len(c.wanted) != 1 || c.wanted[0].Upstream != "a" {
 			t.Errorf("wanted %v", c.wanted)

@@ -457,6 +457,34 @@ func (w *world) start() {
 	synctest.Wait()
 }
 
+// serve starts the loop over a proxy that serves nothing, and has it serve these Ingresses.
+func (w *world) serve(names string) {
+	w.t.Helper()
+	w.start()
+	w.follow(names, "reload", "push")
+}
+
+// follow gives the source these Ingresses, as set names them, and wants them served after these events.
+func (w *world) follow(names string, events ...string) {
+	w.t.Helper()
+	list := strings.Fields(names)
+	w.source.set(list...)
+	w.settle()
+	for i, name := range list {
+		list[i], _, _ = strings.Cut(name, "*")
+	}
+	slices.Sort(list)
+	w.want(strings.Join(list, " "), events...)
+}
+
+// healthy wants nothing to be wrong.
+func (w *world) healthy() {
+	w.t.Helper()
+	if s := w.loop.Status(); s.Err != nil || !s.Ready {
+		w.t.Errorf("status %+v", s)
+	}
+}
+
 // settle lets the time pass that debouncing and one retry take.
 func (w *world) settle() {
 	w.wait(150 * time.Millisecond)

@@ -26,25 +26,17 @@ func (w *world) filesHave(want map[string]string) {
 // A new identity is a reload with a reason of its own; its files go with the configuration that names them.
 func TestIdentitiesReload(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.source.set("a", "tls-1")
-		w.settle()
-		w.want("a tls-1", "reload", "push", "reload", "push")
+		w.serve("a")
+		w.follow("a tls-1", "reload", "push")
 		id := string(fakeIdentity("tls-1").ID)
 		files := map[string]string{id + ".pem": "certificate of tls-1", id + ".key": "key of tls-1", id + ".ca": "ca"}
 		w.filesHave(files)
 		if d := cmp.Diff(map[plan.Reason]uint64{plan.FirstStart: 1, plan.NewIdentity: 1}, w.loop.Status().Reloads); d != "" {
 			t.Error(d)
 		}
-		w.source.set("a", "b", "tls-1")
-		w.settle()
-		w.want("a b tls-1", "push")
+		w.follow("a b tls-1", "push")
 		// The one that is gone is kept until the push that follows the reload for another.
-		w.source.set("tls-22")
-		w.settle()
-		w.want("tls-22", "reload", "push")
+		w.follow("tls-22", "reload", "push")
 		two := string(fakeIdentity("tls-22").ID)
 		files[two+".pem"], files[two+".key"], files[two+".ca"] = "certificate of tls-22", "key of tls-22", "ca"
 		w.filesHave(files)
@@ -54,10 +46,7 @@ func TestIdentitiesReload(t *testing.T) {
 // After a boot of the host /run is empty, and the identities come from what the daemon remembers.
 func TestIdentitiesOutliveABoot(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("tls-1")
-		w.settle()
-		w.want("tls-1", "reload", "push")
+		w.serve("tls-1")
 		before := w.nginx.files
 		w.stop()
 		info, err := os.Stat(w.cfg.MemoryFile)
@@ -72,9 +61,7 @@ func TestIdentitiesOutliveABoot(t *testing.T) {
 		if d := cmp.Diff(before, w.nginx.files); d != "" {
 			t.Errorf("files: %s", d)
 		}
-		w.source.set("tls-1")
-		w.settle()
-		w.want("tls-1")
+		w.follow("tls-1")
 		// The files and keys are nobody's who only asks.
 		m, err := w.loop.Moment(t.Context())
 		if err != nil || m.Applied.Config.Files != nil || m.Applied.Config.Identities != nil {
@@ -86,17 +73,12 @@ func TestIdentitiesOutliveABoot(t *testing.T) {
 // A profile that cannot be written costs itself alone, and the builder knows why.
 func TestProfileWithoutItsIdentity(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a", "tls-lost")
-		w.settle()
-		w.want("a tls-lost", "reload", "push")
+		w.serve("a tls-lost")
 		lost := nginxconf.ProfileName(model.Profile{Protocol: model.ProtocolHTTPS, Identity: fakeIdentity("tls-lost").ID})
 		if why := w.builder.rejected[lost]; !strings.Contains(why, "is missing") || len(w.builder.rejected) != 1 {
 			t.Errorf("rejected %v", w.builder.rejected)
 		}
-		if s := w.loop.Status(); !s.Ready || s.Err != nil {
-			t.Errorf("status %+v", s)
-		}
+		w.healthy()
 	})
 }
 
@@ -106,9 +88,7 @@ func TestIdentityThatNginxRefuses(t *testing.T) {
 		w.start()
 		bad := string(fakeIdentity("tls-4444").ID)
 		w.change(func(n *fakeNginx) { n.refuse = map[string]string{`/` + bad + `.pem"`: "cannot load certificate"} })
-		w.source.set("a", "tls-1", "tls-4444")
-		w.settle()
-		w.want("a tls-1 tls-4444", "reload", "push")
+		w.follow("a tls-1 tls-4444", "reload", "push")
 		name := nginxconf.ProfileName(model.Profile{Protocol: model.ProtocolHTTPS, Identity: model.IdentityID(bad)})
 		if d := cmp.Diff(map[string]string{name: "cannot load certificate"}, w.builder.rejected); d != "" {
 			t.Error(d)

@@ -26,6 +26,8 @@ type failedLoad struct {
 const (
 	firstReloadWait = time.Second
 	lastReloadWait  = 5 * time.Minute
+	// takenWait is for an address that somebody is about to free. A try starts no worker.
+	takenWait = 5 * time.Second
 )
 
 func (f *failedLoad) note(generation string, err error, now time.Time) {
@@ -34,6 +36,10 @@ func (f *failedLoad) note(generation string, err error, now time.Time) {
 	}
 	f.err = err
 	f.wait = min(max(2*f.wait, firstReloadWait), lastReloadWait)
+	var taken *takenError
+	if errors.As(err, &taken) {
+		f.wait = min(f.wait, takenWait)
+	}
 	f.until = now.Add(f.wait)
 }
 
@@ -194,14 +200,14 @@ func explainTaken(err error, listeners []model.Listener) error {
 		return err
 	}
 	messages := make([]string, len(failed.Taken))
-	for i, address := range failed.Taken {
+	for i, t := range failed.Taken {
 		key := "listeners"
 		for _, l := range listeners {
-			if l.Address.String() == address {
+			if l.Address.String() == t.Address {
 				key = "listeners." + string(l.Scheme)
 			}
 		}
-		messages[i] = address + " is taken: free it or change " + key
+		messages[i] = t.String() + " or change " + key
 	}
 	return &takenError{message: strings.Join(messages, "; "), cause: err}
 }

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,6 +37,20 @@ func scenario(t *testing.T, f func(*testing.T, *world)) {
 	})
 }
 
+// afterItsEnd asks a loop that does not run any more, for a second.
+func afterItsEnd(t *testing.T, ask func(context.Context, *world)) {
+	t.Helper()
+	scenario(t, func(t *testing.T, w *world) {
+		w.start()
+		w.settle()
+		w.stop()
+		w.stop = nil
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ask(ctx, w)
+	})
+}
+
 func TestFirstStartThenPushesOnly(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
 		w.start()
@@ -44,18 +59,10 @@ func TestFirstStartThenPushesOnly(t *testing.T) {
 		if s := w.loop.Status(); s.Synced || s.Ready {
 			t.Errorf("status %+v", s)
 		}
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
-		w.source.set("a", "b", "c*9")
-		w.settle()
-		w.want("a b c", "push")
-		w.source.set("c*9")
-		w.settle()
-		w.want("c", "push")
-		w.source.set("c*9") // a change that changes nothing
-		w.settle()
-		w.want("c")
+		w.follow("a", "reload", "push")
+		w.follow("a b c*9", "push")
+		w.follow("c*9", "push")
+		w.follow("c*9") // a change that changes nothing
 		s := w.loop.Status()
 		if !s.Ready || s.Applied != 3 || s.Desired != 3 || s.Pushes != 3 || s.ReloadCount != 1 || s.Passes != 4 || s.Err != nil {
 			t.Errorf("status %+v", s)
@@ -77,22 +84,11 @@ func TestFirstStartThenPushesOnly(t *testing.T) {
 
 func TestReloadsHaveTheirReason(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
-		w.source.set("a", "big-16m")
-		w.settle()
-		w.want("a big-16m", "reload", "push")
-		w.source.set("a", "big-16m-2")
-		w.settle()
-		w.want("a big-16m-2", "push") // the same profile
-		w.source.set("a")
-		w.settle()
-		w.want("a", "push") // a profile that is no longer used is no reason
-		w.source.set("a", "big-16m")
-		w.settle()
-		w.want("a big-16m", "push") // and it is still there
+		w.serve("a")
+		w.follow("a big-16m", "reload", "push")
+		w.follow("a big-16m-2", "push") // the same profile
+		w.follow("a", "push")           // a profile that is no longer used is no reason
+		w.follow("a big-16m", "push")   // and it is still there
 		s := w.loop.Status()
 		if d := cmp.Diff(map[plan.Reason]uint64{plan.FirstStart: 1, plan.NewProfile: 1}, s.Reloads); d != "" {
 			t.Error(d)
@@ -107,10 +103,7 @@ func TestReloadsHaveTheirReason(t *testing.T) {
 // before its sources are complete nothing at all.
 func TestDaemonRestarts(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a", "big-16m")
-		w.settle()
-		w.want("a big-16m", "reload", "push")
+		w.serve("a big-16m")
 		w.stop()
 
 		w.daemon("next")
@@ -120,15 +113,11 @@ func TestDaemonRestarts(t *testing.T) {
 		if s := w.loop.Status(); s.Synced || s.Ready || !s.LastKnownGood {
 			t.Errorf("status %+v", s)
 		}
-		w.source.set("a", "big-16m")
-		w.settle()
-		w.want("a big-16m")
+		w.follow("a big-16m")
 		if s := w.loop.Status(); !s.Ready || s.LastKnownGood || s.Applied != 1 {
 			t.Errorf("status %+v", s)
 		}
-		w.source.set("a", "b", "big-16m")
-		w.settle()
-		w.want("a b big-16m", "push")
+		w.follow("a b big-16m", "push")
 		if got := w.loop.Status().Applied; got != 2 {
 			t.Errorf("revision %d", got)
 		}
@@ -139,10 +128,7 @@ func TestDaemonRestarts(t *testing.T) {
 // profiles that its routes need.
 func TestBootFromTheStateLog(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a", "big-16m")
-		w.settle()
-		w.want("a big-16m", "reload", "push")
+		w.serve("a big-16m")
 		w.stop()
 		w.change(func(n *fakeNginx) { n.running, n.onDisk = false, "" }) // /run is empty after a boot
 
@@ -153,18 +139,13 @@ func TestBootFromTheStateLog(t *testing.T) {
 		if s := w.loop.Status(); !s.LastKnownGood || s.Ready {
 			t.Errorf("status %+v", s)
 		}
-		w.source.set("a", "big-16m")
-		w.settle()
-		w.want("a big-16m") // profile, listeners and settings are there already
+		w.follow("a big-16m") // profile, listeners and settings are there already
 	})
 }
 
 func TestProxyDies(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		w.nginx.kill()
 		w.settle()
 		w.want("a") // resumed with the file on disk, loaded from the log: nothing to push
@@ -190,10 +171,7 @@ func TestStateLogLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.daemon("next")
-		w.start()
-		w.source.set("a", "cert-1")
-		w.settle()
-		w.want("a cert-1", "reload", "push")
+		w.serve("a cert-1")
 		if w.log.Revision() != 1 {
 			t.Errorf("the log was not made whole: revision %d", w.log.Revision())
 		}
@@ -207,9 +185,7 @@ func TestStateLogLost(t *testing.T) {
 // and only the log has it.
 func TestKeep(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("cert-1")
-		w.settle()
+		w.serve("cert-1")
 		before := w.nginx.dict.pointers["cert/ns/keep-1"]
 		if before == "" {
 			t.Fatal("no certificate")
@@ -263,30 +239,20 @@ func TestRejectedProfiles(t *testing.T) {
 		w.change(func(n *fakeNginx) {
 			n.refuse = map[string]string{"@" + bad16: "invalid size", "@" + badBuffered: "no buffering today"}
 		})
-		w.start()
-		w.source.set("a", "big-16m", "big-256m", "buffered")
-		w.settle()
-		w.want("a big-16m big-256m buffered", "reload", "push")
+		w.serve("a big-16m big-256m buffered")
 		if d := cmp.Diff(map[string]string{bad16: "invalid size", badBuffered: "no buffering today"}, w.builder.rejected); d != "" {
 			t.Error(d)
 		}
-		if s := w.loop.Status(); !s.Ready || s.Err != nil {
-			t.Errorf("status %+v", s)
-		}
+		w.healthy()
 	})
 }
 
 // nginx accepts no configuration at all: the last good one stays, and pushes that need no reload go on.
 func TestNothingAccepted(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		w.change(func(n *fakeNginx) { n.refuse = map[string]string{"http {": "bind() failed"} })
-		w.source.set("b", "big-16m")
-		w.settle()
-		w.want("b big-16m", "push")
+		w.follow("b big-16m", "push")
 		if len(w.builder.rejected) != 0 {
 			t.Errorf("rejected %v", w.builder.rejected)
 		}
@@ -297,23 +263,16 @@ func TestNothingAccepted(t *testing.T) {
 		w.change(func(n *fakeNginx) { n.refuse = nil })
 		w.wait(time.Minute)
 		w.want("b big-16m", "reload")
-		if s := w.loop.Status(); s.Err != nil || !s.Ready {
-			t.Errorf("status %+v", s)
-		}
+		w.healthy()
 	})
 }
 
 // A configuration that passes nginx -t and does not come up is not tried every time somebody asks.
 func TestReloadDoesNotComeUp(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		w.change(func(n *fakeNginx) { n.broken = "@" + nginxconf.ProfileName(special(model.Body16M, false)) })
-		w.source.set("a", "big-16m")
-		w.settle()
-		w.want("a big-16m", "failed reload", "push")
+		w.follow("a big-16m", "failed reload", "push")
 		for i := range 20 {
 			w.source.set("a", "big-16m", fmt.Sprint("n", i))
 			w.wait(30 * time.Millisecond)
@@ -335,14 +294,9 @@ func TestReloadDoesNotComeUp(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		// Computed: too large for the dict, so it grows before the push.
-		w.source.set("a", "b*900000")
-		w.settle()
-		w.want("a b", "reload", "push")
+		w.follow("a b*900000", "reload", "push")
 		s := w.loop.Status()
 		if d := cmp.Diff(map[plan.Reason]uint64{plan.FirstStart: 1, plan.Resize: 1}, s.Reloads); d != "" {
 			t.Error(d)
@@ -353,9 +307,7 @@ func TestMemory(t *testing.T) {
 		// Observed: the proxy says that it is full, whatever was computed. The log has the push, and
 		// the larger dict is loaded from it.
 		w.change(func(n *fakeNginx) { n.noMemory = true })
-		w.source.set("a*1", "b*900000")
-		w.settle()
-		w.want("a b", "reload")
+		w.follow("a*1 b*900000", "reload")
 		if s := w.loop.Status(); w.nginx.capacity != 4<<20 || s.Err != nil || s.Applied != 3 {
 			t.Errorf("%d bytes, status %+v", w.nginx.capacity, s)
 		}
@@ -369,9 +321,7 @@ func TestMemory(t *testing.T) {
 		}
 		w.change(func(n *fakeNginx) { n.noMemory = false })
 		w.wait(11 * time.Second)
-		if s := w.loop.Status(); s.Err != nil || !s.Ready {
-			t.Errorf("status %+v", s)
-		}
+		w.healthy()
 	})
 }
 
@@ -389,17 +339,11 @@ func TestTooLargeObjectCostsItself(t *testing.T) {
 
 func TestLuaUpgrade(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		w.stop()
 		w.daemon("next")
 		w.cfg.Layout.LuaDir, w.cfg.Layout.LuaBuild = "/run/h/lua/build2", "build2"
-		w.start()
-		w.source.set("a", "b")
-		w.settle()
-		w.want("a b", "reload", "push")
+		w.serve("a b")
 		if s := w.loop.Status(); s.Reloads[plan.LuaVersion] != 1 || s.ReloadCount != 1 {
 			t.Errorf("reloads %v", s.Reloads)
 		}
@@ -409,10 +353,7 @@ func TestLuaUpgrade(t *testing.T) {
 // Around a reload, workers of the load before answer for a moment, with the Lua files of before.
 func TestLateAnswersAfterReload(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		w.stop()
 		w.daemon("next")
 		w.cfg.Layout.LuaDir, w.cfg.Layout.LuaBuild = "/run/h/lua/build2", "build2"
@@ -455,18 +396,14 @@ func TestSocketGone(t *testing.T) {
 		})
 		w.wait(11 * time.Second)
 		w.want("a b", "push")
-		if s := w.loop.Status(); !s.Ready || s.Err != nil {
-			t.Errorf("status %+v", s)
-		}
+		w.healthy()
 	})
 }
 
 // A proxy that does not answer is not ready, from the moment on when that is seen.
 func TestNotReadyWhileUnreachable(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
+		w.serve("a")
 		w.change(func(n *fakeNginx) { n.deaf, n.broken = true, "http" })
 		w.wait(1100 * time.Millisecond)
 		if s := w.loop.Status(); s.Ready || s.ProxyErr == nil {
@@ -474,9 +411,7 @@ func TestNotReadyWhileUnreachable(t *testing.T) {
 		}
 		w.change(func(n *fakeNginx) { n.deaf, n.broken = false, "" })
 		w.wait(11 * time.Second)
-		if s := w.loop.Status(); !s.Ready || s.Err != nil {
-			t.Errorf("status %+v", s)
-		}
+		w.healthy()
 	})
 }
 
@@ -484,13 +419,8 @@ func TestNotReadyWhileUnreachable(t *testing.T) {
 // its state needs more.
 func TestMemoryAtColdStart(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a", "b*900000")
-		w.settle()
-		w.want("a b", "reload", "push")
-		w.source.set("a")
-		w.settle()
-		w.want("a", "push")
+		w.serve("a b*900000")
+		w.follow("a", "push")
 		restart := func(want int64) {
 			t.Helper()
 			w.daemon("next")
@@ -503,18 +433,12 @@ func TestMemoryAtColdStart(t *testing.T) {
 		}
 		w.stop()
 		restart(2 << 20) // it lives
-		w.source.set("a")
-		w.settle()
-		w.want("a")
+		w.follow("a")
 		w.stop()
 		w.change(func(n *fakeNginx) { n.running = false })
 		restart(1 << 20)
-		w.source.set("a")
-		w.settle()
-		w.want("a")
-		w.source.set("a", "b*900000")
-		w.settle()
-		w.want("a b", "reload", "push")
+		w.follow("a")
+		w.follow("a b*900000", "reload", "push")
 		w.stop()
 		w.change(func(n *fakeNginx) { n.running = false })
 		restart(2 << 20) // the log says that it is needed
@@ -523,10 +447,7 @@ func TestMemoryAtColdStart(t *testing.T) {
 
 func TestLostAcknowledgement(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		w.change(func(n *fakeNginx) { n.loseAcks = 1 })
 		w.source.set("a", "b")
 		w.wait(time.Second)
@@ -553,19 +474,14 @@ func TestExternalProxyComesLater(t *testing.T) {
 		})
 		w.wait(15 * time.Second)
 		w.want("a", "push") // it was started with the file that lay ready
-		if s := w.loop.Status(); s.Err != nil || !s.Ready {
-			t.Errorf("status %+v", s)
-		}
+		w.healthy()
 	})
 }
 
 // Two daemons on one proxy: the one that finds the other's push steps back and says so; nobody fights.
 func TestTwoDaemons(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		other := session{w.nginx, "other"}
 		push := func() {
 			s, err := other.State(t.Context())
@@ -608,10 +524,7 @@ func TestTwoDaemons(t *testing.T) {
 
 func TestBusy(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		w.change(func(n *fakeNginx) { n.busy = "other" })
 		w.source.set("b")
 		w.settle()
@@ -629,9 +542,7 @@ func TestBusy(t *testing.T) {
 // The first change at once, a burst as few passes: 20 ms of quiet, at most 100 ms behind.
 func TestDebounce(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
+		w.serve("a")
 		w.change(func(n *fakeNginx) { n.pushes = nil })
 		start := time.Now()
 		for i := range 60 {
@@ -662,9 +573,7 @@ func TestDebounce(t *testing.T) {
 
 func TestBackOff(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
+		w.serve("a")
 		w.change(func(n *fakeNginx) { n.deaf = true })
 		w.wait(time.Minute)
 		s := w.loop.Status()
@@ -673,9 +582,7 @@ func TestBackOff(t *testing.T) {
 		}
 		w.change(func(n *fakeNginx) { n.deaf = false })
 		w.wait(11 * time.Second)
-		if s := w.loop.Status(); s.Err != nil || !s.Ready {
-			t.Errorf("status %+v", s)
-		}
+		w.healthy()
 	})
 }
 

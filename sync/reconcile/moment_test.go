@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,9 +14,7 @@ import (
 // TestMoment: what is told is what the proxy has, and belongs to whoever asked.
 func TestMoment(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a", "b")
-		w.settle()
+		w.serve("a b")
 		m, err := w.loop.Moment(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -36,20 +33,12 @@ func TestMoment(t *testing.T) {
 			t.Errorf("objects (-pointers +bodies):\n%s", d)
 		}
 		maps.DeleteFunc(m.Applied.Pointers, func(string, string) bool { return true })
-		w.source.set("a", "b", "c")
-		w.settle()
-		w.want("a b c", "reload", "push", "push")
+		w.follow("a b c", "push")
 	})
 }
 
 func TestMomentOfALoopThatDoesNotRun(t *testing.T) {
-	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.settle()
-		w.stop()
-		w.stop = nil
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+	afterItsEnd(t, func(ctx context.Context, w *world) {
 		if _, err := w.loop.Moment(ctx); !errors.Is(err, ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}

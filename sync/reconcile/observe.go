@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"headgate/gateway/luastate"
@@ -181,7 +182,7 @@ func (l *Loop) keep(s luastate.State) luastate.State {
 		}
 		if held == nil {
 			held, _ = l.cfg.StateLog.Held()
-			out.Objects = append([]luastate.Object(nil), s.Objects...)
+			out.Objects = slices.Clone(s.Objects)
 		}
 		hash, ok := held[o.Pointer]
 		if !ok {
@@ -192,7 +193,7 @@ func (l *Loop) keep(s luastate.State) luastate.State {
 			l.log.Warn("last good object not read from the state log", "pointer", o.Pointer, "err", err)
 			continue
 		}
-		out.Objects[i] = luastate.Object{Pointer: o.Pointer, Hash: hash, Body: body}
+		out.Objects[i] = &luastate.Object{Pointer: o.Pointer, Hash: hash, Body: body}
 	}
 	return out
 }

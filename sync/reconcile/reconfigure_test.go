@@ -24,10 +24,7 @@ func (w *world) other(connections int) func(*Config) {
 // where it need not.
 func TestReconfigure(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		if err := w.loop.Reconfigure(t.Context(), w.other(1024)); err != nil {
 			t.Fatal(err)
 		}
@@ -44,9 +41,7 @@ func TestReconfigure(t *testing.T) {
 			t.Errorf("%v after %d passes", err, passes)
 		}
 		w.want("a")
-		w.source.set("a", "b")
-		w.settle()
-		w.want("a b", "push")
+		w.follow("a b", "push")
 		if passes != 2 || w.loop.debounce.window != 50*time.Millisecond || w.loop.debounce.maxDelay != 80*time.Millisecond {
 			t.Errorf("%d passes, %+v", passes, w.loop.debounce)
 		}
@@ -56,10 +51,7 @@ func TestReconfigure(t *testing.T) {
 // TestReconfigureRefused: what nginx does not take, or does not come up with, is taken back whole; so is what cannot be rendered.
 func TestReconfigureRefused(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.serve("a")
 		before := string(w.loop.applied.Config.Text)
 
 		w.change(func(n *fakeNginx) { n.refuse = map[string]string{"worker_connections 1024": "not today"} })
@@ -76,9 +68,7 @@ func TestReconfigureRefused(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		w.change(func(n *fakeNginx) { n.events, n.broken = nil, "" })
-		w.source.set("a", "b")
-		w.settle()
-		w.want("a b", "push")
+		w.follow("a b", "push")
 		if err := w.loop.Status().Err; err != nil || string(w.loop.applied.Config.Text) != before {
 			t.Errorf("%v, and the configuration in force changed: %v", err, string(w.loop.applied.Config.Text) != before)
 		}
@@ -118,13 +108,7 @@ func TestReconfigureBeforeTheSource(t *testing.T) {
 }
 
 func TestReconfigureOfALoopThatDoesNotRun(t *testing.T) {
-	scenario(t, func(t *testing.T, w *world) {
-		w.start()
-		w.settle()
-		w.stop()
-		w.stop = nil
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+	afterItsEnd(t, func(ctx context.Context, w *world) {
 		called := false
 		err := w.loop.Reconfigure(ctx, func(*Config) { called = true })
 		if !errors.Is(err, ErrBusy) || called {

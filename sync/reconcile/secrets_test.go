@@ -54,9 +54,7 @@ func TestAPassWaitsForSecrets(t *testing.T) {
 		w.wait(secretPatience / 2)
 		w.want("")
 		s.learn("a")
-		w.source.set("a")
-		w.settle()
-		w.want("a", "reload", "push")
+		w.follow("a", "reload", "push")
 		if !slices.Equal(s.wanted, []snapshot.Key{{Name: "a"}}) {
 			t.Errorf("wanted %v", s.wanted)
 		}
@@ -65,17 +63,13 @@ func TestAPassWaitsForSecrets(t *testing.T) {
 		w.wait(secretPatience / 2)
 		w.want("a")
 		s.learn("b")
-		w.source.set("a", "b")
-		w.settle()
-		w.want("a b", "push")
+		w.follow("a b", "push")
 		// One that is never read.
 		w.source.set("a", "b", "c")
 		w.wait(secretPatience / 2)
 		w.want("a b")
 		w.wait(secretPatience)
 		w.want("a b c", "push")
-		w.source.set("a", "b", "c*1")
-		w.settle()
-		w.want("a b c", "push")
+		w.follow("a b c*1", "push")
 	})
 }

@@ -172,9 +172,7 @@ func (l *Log) freeze() (frozen, error) {
 
 // writeWhole writes s to a new file at path, synced. It returns where each body lies in it.
 func (l *Log) writeWhole(path string, s frozen) (*os.File, map[string]int64, int64, error) {
-	w := newWriter(s.revision)
-	w.out = append([]byte(magic), w.out...)
-	w.start = len(magic)
+	w := newWriter(magic, s.revision, int(liveBytes(s.pointers, s.bodies)), len(s.bodies))
 	w.add(schemaRecord())
 	for _, hash := range slices.Sorted(maps.Keys(s.bodies)) {
 		data, err := s.bodies[hash].read(s.file)

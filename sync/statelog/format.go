@@ -62,8 +62,16 @@ type encoded struct {
 }
 
 func encode(revision uint64, records []luastate.Record) encoded {
-	w := newWriter(revision)
-	w.add(schemaRecord())
+	schema := schemaRecord()
+	payload, bodies := schema.Len(), 0
+	for _, r := range records {
+		payload += r.Len()
+		if r.Op == luastate.OpBody {
+			bodies++
+		}
+	}
+	w := newWriter("", revision, payload, bodies)
+	w.add(schema)
 	for _, r := range records {
 		w.add(r)
 	}
@@ -82,8 +90,11 @@ type writer struct {
 	places   map[string]int64
 }
 
-func newWriter(revision uint64) *writer {
-	w := &writer{revision: revision, places: make(map[string]int64)}
+// newWriter begins a push behind head. Its room is for so many bytes of records, and bodies among them, that are to come: of
+// 10 MB, growing would leave as much again behind, and more.
+func newWriter(head string, revision uint64, payload, bodies int) *writer {
+	room := len(head) + payload + (payload/maxPayloadBytes*2+1)*batchHeaderBytes // a batch is at least half full, but the last
+	w := &writer{revision: revision, out: append(make([]byte, 0, room), head...), places: make(map[string]int64, bodies)}
 	w.open()
 	return w
 }

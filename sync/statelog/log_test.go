@@ -212,16 +212,16 @@ func TestFlipEveryByte(t *testing.T) {
 }
 
 func TestForeignFilesAreMovedAside(t *testing.T) {
-	other := newWriter(1)
+	other := newWriter("", 1, 0, 0)
 	other.add(luastate.Record{Op: luastate.OpBody, Key: luastate.SchemaKey, Value: []byte("2")})
-	none := newWriter(1)
+	none := newWriter("", 1, 0, 0)
 	none.add(commit(1))
 	for name, tc := range map[string]struct{ file, want string }{
 		"other magic":  {"HGSTATE2whatever", "does not begin with HGSTATE1"},
 		"text":         {"hello", "does not begin with HGSTATE1"},
 		"other schema": {magic + string(other.finish().bytes), `schema is "2"`},
 		"no schema":    {magic + string(none.finish().bytes), "does not begin with its schema"},
-		"empty push":   {magic + string(newWriter(1).finish().bytes), "does not begin with its schema"},
+		"empty push":   {magic + string(newWriter("", 1, 0, 0).finish().bytes), "does not begin with its schema"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "state.log")
