@@ -75,6 +75,7 @@ func All() []Annotation {
 		affinity(),
 		affinityMode(),
 		backendProtocol(),
+		clientBodyBufferSize(),
 		enableAccessLog(),
 		fastCGIIndex(),
 		forceSSLRedirect(),
@@ -116,6 +117,7 @@ func All() []Annotation {
 		upstreamHashBy(),
 		upstreamHashBySubset(),
 		upstreamHashBySubsetSize(),
+		upstreamVhost(),
 		useRegex(),
 	}
 }
@@ -156,6 +158,8 @@ type Values struct {
 	ForceSSLRedirect      bool
 	PreserveTrailingSlash bool
 	NoAccessLog           bool
+	// PeerHost is empty when it is not set.
+	PeerHost PeerHost
 	// FastCGIIndex is "" when it is not set.
 	FastCGIIndex string
 	// Each of these is nil when none of its annotations is set: most objects have none, and 10,000 are kept.
@@ -180,6 +184,7 @@ type Proxying struct {
 	BusyBuffers         uint16 // KiB
 	MaxTempFile         int32  // MiB; -1 for none at all
 	MaxBody             *int64 // bytes; 0 for no limit
+	BodyBuffer          uint16 // KiB
 }
 
 // Balancing is how requests are shared among the peers of a service, and how these are watched. The zero value of
@@ -274,6 +279,8 @@ type Reader struct {
 	known   map[string]Annotation
 	later   map[string]later
 	without string // what becomes of an annotation that nobody knows
+	// elsewhere are annotations of ours that belong on another object, with their prefix.
+	elsewhere map[string]struct{}
 }
 
 // NewReader makes a Reader of All; "" means DefaultPrefix. It is safe for concurrent use.
@@ -286,6 +293,9 @@ func NewReader(prefix string) *Reader {
 	for _, k := range notYet() {
 		r.later[k.name] = k
 	}
+	for _, a := range OfService() {
+		r.elsewhere[ServicePrefix+"/"+a.Name] = struct{}{}
+	}
 	return r
 }
 
@@ -297,7 +307,7 @@ func NewServiceReader() *Reader {
 }
 
 func newReader(prefix string, list []Annotation) *Reader {
-	r := &Reader{prefix: prefix + "/", known: map[string]Annotation{}, later: map[string]later{}}
+	r := &Reader{prefix: prefix + "/", known: map[string]Annotation{}, later: map[string]later{}, elsewhere: map[string]struct{}{}}
 	for _, a := range list {
 		r.known[a.Name] = a
 	}
@@ -307,8 +317,8 @@ func newReader(prefix string, list []Annotation) *Reader {
 // Prefix is what the names begin with, "/" included.
 func (r *Reader) Prefix() string { return r.prefix }
 
-// Read reads the annotations under the prefix, and no others. Faults are sorted by name. Values that come with a fault
-// of kind Invalid are those that could be read; they need not go together.
+// Read reads the annotations under the prefix, and no others; of those that belong on another object it tells. Faults are
+// sorted by name. Values that come with a fault of kind Invalid are those that could be read; they need not go together.
 func (r *Reader) Read(in map[string]string) (Values, []Fault) {
 	var values Values
 	var faults []Fault
@@ -316,6 +326,10 @@ func (r *Reader) Read(in map[string]string) (Values, []Fault) {
 	for full, value := range in {
 		name, ours := strings.CutPrefix(full, r.prefix)
 		if !ours {
+			if _, misplaced := r.elsewhere[full]; misplaced {
+				faults = append(faults, Fault{Name: full, Kind: Idle, Message: fmt.Sprintf(
+					"annotation %s does nothing on an Ingress; write it on the Service of the paths", full)})
+			}
 			continue
 		}
 		if a, ok := r.known[name]; !ok {

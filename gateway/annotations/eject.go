@@ -117,9 +117,9 @@ func ejectTime() Annotation {
 func ejectMaxTime() Annotation {
 	return Annotation{
 		Name:    "eject-max-time",
-		Doc:     "How long a peer is out at most.",
+		Doc:     "How long a peer is out at most. Each time is up to a fifth longer, so that peers that failed together do not return together.",
 		Values:  timeValues(minEjectTime, maxEjectMaxTime),
-		Default: "the setting upstreams.ejectMaxTime (300s)",
+		Default: "the setting upstreams.ejectMaxTime (300s), or eject-time where that is longer",
 		Example: "120s",
 		Risk:    Low,
 		Scope:   Service,

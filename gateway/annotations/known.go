@@ -7,106 +7,147 @@ type later struct {
 	// meanwhile is what its Ingress gets until then. The zero value leaves out the annotation alone: right for
 	// comfort and tuning, wrong where its author keeps somebody out or means another Ingress.
 	meanwhile Meanwhile
+	lacking   lacking
 }
+
+// lacking is what is to be built before an annotation can be served, in words for the reference page.
+type lacking string
+
+const (
+	canaries       lacking = "canary Ingresses"
+	authentication lacking = "authentication"
+	clientCerts    lacking = "client certificates"
+	addressLists   lacking = "lists of client addresses"
+	redirection    lacking = "redirects that annotations ask for"
+	headers        lacking = "headers to peers and clients that annotations ask for"
+	configMaps     lacking = "ConfigMaps, which are not read yet"
+	cors           lacking = "CORS"
+	errorPages     lacking = "error pages and default backends of annotations"
+	rateLimits     lacking = "limits of rate and bandwidth"
+	mirroring      lacking = "mirrored requests"
+	firewall       lacking = "a web application firewall"
+	tracing        lacking = "traces"
+	answers        lacking = "rewritten cookies and Locations of answers"
+	aliases        lacking = "aliases of hosts"
+	hostTLS        lacking = "TLS settings of single hosts"
+	passthrough    lacking = "TLS that is passed through"
+	snippets       lacking = "snippets: text for nginx.conf is never taken from an Ingress; ask for a typed annotation instead"
+	nothing        lacking = "nothing: it does not do anything in ingress-nginx either; remove it"
+	rewriteLog     lacking = "nothing to log: paths are not rewritten by nginx; see headgate explain"
+)
 
 // notYet lists what of ingress-nginx v1.15's 138 annotation names (136 and two older spellings) is not in All,
 // sorted by name. An annotation that gets served moves from here to All.
 func notYet() []later {
 	return []later{
-		{"affinity-canary-behavior", Low, ServeWithout},
-		{"allowlist-source-range", Medium, Withhold},
-		{"app-root", Medium, ServeWithout},
-		{"auth-always-set-cookie", Low, ServeWithout},
-		{"auth-cache-duration", Medium, ServeWithout},
-		{"auth-cache-key", Medium, ServeWithout},
-		{"auth-keepalive", Low, ServeWithout},
-		{"auth-keepalive-requests", Low, ServeWithout},
-		{"auth-keepalive-share-vars", Low, ServeWithout},
-		{"auth-keepalive-timeout", Low, ServeWithout},
-		{"auth-method", Low, ServeWithout},
-		{"auth-proxy-set-headers", Medium, ServeWithout},
-		{"auth-realm", Medium, ServeWithout},
-		{"auth-request-redirect", Medium, ServeWithout},
-		{"auth-response-headers", Medium, ServeWithout},
-		{"auth-secret", Medium, ServeWithout},
-		{"auth-secret-type", Low, ServeWithout},
-		{"auth-signin", High, ServeWithout},
-		{"auth-signin-redirect-param", Medium, ServeWithout},
-		{"auth-snippet", Critical, ServeWithout},
-		{"auth-tls-error-page", High, ServeWithout},
-		{"auth-tls-match-cn", High, ServeWithout},
-		{"auth-tls-pass-certificate-to-upstream", Low, ServeWithout},
-		{"auth-tls-secret", Medium, Withhold},
-		{"auth-tls-verify-client", Medium, ServeWithout},
-		{"auth-tls-verify-depth", Low, ServeWithout},
-		{"auth-type", Low, Withhold},
-		{"auth-url", High, Withhold},
-		{"canary", Low, LeaveOut},
-		{"canary-by-cookie", Medium, ServeWithout},
-		{"canary-by-header", Medium, ServeWithout},
-		{"canary-by-header-pattern", Medium, ServeWithout},
-		{"canary-by-header-value", Medium, ServeWithout},
-		{"canary-weight", Low, ServeWithout},
-		{"canary-weight-total", Low, ServeWithout},
-		{"client-body-buffer-size", Low, ServeWithout},
-		{"configuration-snippet", Critical, ServeWithout},
-		{"connection-proxy-header", Low, ServeWithout},
-		{"cors-allow-credentials", Low, ServeWithout},
-		{"cors-allow-headers", Medium, ServeWithout},
-		{"cors-allow-methods", Medium, ServeWithout},
-		{"cors-allow-origin", Medium, ServeWithout},
-		{"cors-expose-headers", Medium, ServeWithout},
-		{"cors-max-age", Low, ServeWithout},
-		{"custom-headers", Medium, ServeWithout},
-		{"custom-http-errors", Low, ServeWithout},
-		{"default-backend", Low, ServeWithout},
-		{"denylist-source-range", Medium, Withhold},
-		{"disable-proxy-intercept-errors", Low, ServeWithout},
-		{"enable-cors", Low, ServeWithout},
-		{"enable-global-auth", Low, ServeWithout},
-		{"enable-modsecurity", Low, ServeWithout},
-		{"enable-opentelemetry", Low, ServeWithout},
-		{"enable-owasp-core-rules", Low, ServeWithout},
-		{"enable-rewrite-log", Low, ServeWithout},
-		{"fastcgi-params-configmap", Medium, ServeWithout},
-		{"from-to-www-redirect", Low, ServeWithout},
-		{"http2-push-preload", Low, ServeWithout},
-		{"limit-allowlist", Low, ServeWithout},
-		{"limit-burst-multiplier", Low, ServeWithout},
-		{"limit-connections", Low, ServeWithout},
-		{"limit-rate", Low, ServeWithout},
-		{"limit-rate-after", Low, ServeWithout},
-		{"limit-rpm", Low, ServeWithout},
-		{"limit-rps", Low, ServeWithout},
-		{"limit-whitelist", Low, ServeWithout},
-		{"mirror-host", High, ServeWithout},
-		{"mirror-request-body", Low, ServeWithout},
-		{"mirror-target", High, ServeWithout},
-		{"modsecurity-snippet", Critical, ServeWithout},
-		{"modsecurity-transaction-id", High, ServeWithout},
-		{"opentelemetry-operation-name", Medium, ServeWithout},
-		{"opentelemetry-trust-incoming-span", Low, ServeWithout},
-		{"permanent-redirect", Medium, ServeWithout},
-		{"permanent-redirect-code", Low, ServeWithout},
-		{"proxy-cookie-domain", Medium, ServeWithout},
-		{"proxy-cookie-path", Medium, ServeWithout},
-		{"proxy-redirect-from", Medium, ServeWithout},
-		{"proxy-redirect-to", Medium, ServeWithout},
-		{"relative-redirects", Low, ServeWithout},
-		{"satisfy", Low, ServeWithout},
-		{"server-alias", High, ServeWithout},
-		{"server-snippet", Critical, ServeWithout},
-		{"ssl-ciphers", Low, ServeWithout},
-		{"ssl-passthrough", Low, ServeWithout},
-		{"ssl-prefer-server-ciphers", Low, ServeWithout},
-		{"stream-snippet", Critical, ServeWithout},
-		{"temporal-redirect", Medium, ServeWithout},
-		{"temporal-redirect-code", Low, ServeWithout},
-		{"upstream-vhost", Low, ServeWithout},
-		{"use-port-in-redirects", Low, ServeWithout},
-		{"whitelist-source-range", Medium, Withhold},
-		{"x-forwarded-prefix", Medium, ServeWithout},
+		{"affinity-canary-behavior", Low, ServeWithout, canaries},
+		{"allowlist-source-range", Medium, Withhold, addressLists},
+		{"app-root", Medium, ServeWithout, redirection},
+		{"auth-always-set-cookie", Low, ServeWithout, authentication},
+		{"auth-cache-duration", Medium, ServeWithout, authentication},
+		{"auth-cache-key", Medium, ServeWithout, authentication},
+		{"auth-keepalive", Low, ServeWithout, authentication},
+		{"auth-keepalive-requests", Low, ServeWithout, authentication},
+		{"auth-keepalive-share-vars", Low, ServeWithout, authentication},
+		{"auth-keepalive-timeout", Low, ServeWithout, authentication},
+		{"auth-method", Low, ServeWithout, authentication},
+		{"auth-proxy-set-headers", Medium, ServeWithout, configMaps},
+		{"auth-realm", Medium, ServeWithout, authentication},
+		{"auth-request-redirect", Medium, ServeWithout, authentication},
+		{"auth-response-headers", Medium, ServeWithout, authentication},
+		{"auth-secret", Medium, ServeWithout, authentication},
+		{"auth-secret-type", Low, ServeWithout, authentication},
+		{"auth-signin", High, ServeWithout, authentication},
+		{"auth-signin-redirect-param", Medium, ServeWithout, authentication},
+		{"auth-snippet", Critical, ServeWithout, snippets},
+		{"auth-tls-error-page", High, ServeWithout, clientCerts},
+		{"auth-tls-match-cn", High, ServeWithout, clientCerts},
+		{"auth-tls-pass-certificate-to-upstream", Low, ServeWithout, clientCerts},
+		{"auth-tls-secret", Medium, Withhold, clientCerts},
+		{"auth-tls-verify-client", Medium, ServeWithout, clientCerts},
+		{"auth-tls-verify-depth", Low, ServeWithout, clientCerts},
+		{"auth-type", Low, Withhold, authentication},
+		{"auth-url", High, Withhold, authentication},
+		{"canary", Low, LeaveOut, canaries},
+		{"canary-by-cookie", Medium, ServeWithout, canaries},
+		{"canary-by-header", Medium, ServeWithout, canaries},
+		{"canary-by-header-pattern", Medium, ServeWithout, canaries},
+		{"canary-by-header-value", Medium, ServeWithout, canaries},
+		{"canary-weight", Low, ServeWithout, canaries},
+		{"canary-weight-total", Low, ServeWithout, canaries},
+		{"configuration-snippet", Critical, ServeWithout, snippets},
+		{"connection-proxy-header", Low, ServeWithout, headers},
+		{"cors-allow-credentials", Low, ServeWithout, cors},
+		{"cors-allow-headers", Medium, ServeWithout, cors},
+		{"cors-allow-methods", Medium, ServeWithout, cors},
+		{"cors-allow-origin", Medium, ServeWithout, cors},
+		{"cors-expose-headers", Medium, ServeWithout, cors},
+		{"cors-max-age", Low, ServeWithout, cors},
+		{"custom-headers", Medium, ServeWithout, configMaps},
+		{"custom-http-errors", Low, ServeWithout, errorPages},
+		{"default-backend", Low, ServeWithout, errorPages},
+		{"denylist-source-range", Medium, Withhold, addressLists},
+		{"disable-proxy-intercept-errors", Low, ServeWithout, errorPages},
+		{"enable-cors", Low, ServeWithout, cors},
+		{"enable-global-auth", Low, ServeWithout, authentication},
+		{"enable-modsecurity", Low, ServeWithout, firewall},
+		{"enable-opentelemetry", Low, ServeWithout, tracing},
+		{"enable-owasp-core-rules", Low, ServeWithout, firewall},
+		{"enable-rewrite-log", Low, ServeWithout, rewriteLog},
+		{"fastcgi-params-configmap", Medium, ServeWithout, configMaps},
+		{"from-to-www-redirect", Low, ServeWithout, redirection},
+		{"http2-push-preload", Low, ServeWithout, nothing},
+		{"limit-allowlist", Low, ServeWithout, rateLimits},
+		{"limit-burst-multiplier", Low, ServeWithout, rateLimits},
+		{"limit-connections", Low, ServeWithout, rateLimits},
+		{"limit-rate", Low, ServeWithout, rateLimits},
+		{"limit-rate-after", Low, ServeWithout, rateLimits},
+		{"limit-rpm", Low, ServeWithout, rateLimits},
+		{"limit-rps", Low, ServeWithout, rateLimits},
+		{"limit-whitelist", Low, ServeWithout, rateLimits},
+		{"mirror-host", High, ServeWithout, mirroring},
+		{"mirror-request-body", Low, ServeWithout, mirroring},
+		{"mirror-target", High, ServeWithout, mirroring},
+		{"modsecurity-snippet", Critical, ServeWithout, snippets},
+		{"modsecurity-transaction-id", High, ServeWithout, firewall},
+		{"opentelemetry-operation-name", Medium, ServeWithout, tracing},
+		{"opentelemetry-trust-incoming-span", Low, ServeWithout, tracing},
+		{"permanent-redirect", Medium, ServeWithout, redirection},
+		{"permanent-redirect-code", Low, ServeWithout, redirection},
+		{"proxy-cookie-domain", Medium, ServeWithout, answers},
+		{"proxy-cookie-path", Medium, ServeWithout, answers},
+		{"proxy-redirect-from", Medium, ServeWithout, answers},
+		{"proxy-redirect-to", Medium, ServeWithout, answers},
+		{"relative-redirects", Low, ServeWithout, redirection},
+		{"satisfy", Low, ServeWithout, authentication},
+		{"server-alias", High, ServeWithout, aliases},
+		{"server-snippet", Critical, ServeWithout, snippets},
+		{"ssl-ciphers", Low, ServeWithout, hostTLS},
+		{"ssl-passthrough", Low, ServeWithout, passthrough},
+		{"ssl-prefer-server-ciphers", Low, ServeWithout, hostTLS},
+		{"stream-snippet", Critical, ServeWithout, snippets},
+		{"temporal-redirect", Medium, ServeWithout, redirection},
+		{"temporal-redirect-code", Low, ServeWithout, redirection},
+		{"use-port-in-redirects", Low, ServeWithout, redirection},
+		{"whitelist-source-range", Medium, Withhold, addressLists},
+		{"x-forwarded-prefix", Medium, ServeWithout, headers},
 	}
+}
+
+// Pending is an annotation that ingress-nginx knows and headgate does not serve yet.
+type Pending struct {
+	Name      string // without the prefix
+	Meanwhile Meanwhile
+	Lacking   string // what is to be built before it can be served
+}
+
+// NotYet lists what of ingress-nginx's annotations is not in All, sorted by name.
+func NotYet() []Pending {
+	var all []Pending
+	for _, k := range notYet() {
+		all = append(all, Pending{k.name, k.meanwhile, string(k.lacking)})
+	}
+	return all
 }
 
 // Known tells whether ingress-nginx knows an annotation of that name, which is written without its prefix, and

@@ -1,8 +1,10 @@
 package annotations
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -18,16 +20,27 @@ func inSeconds(low, high time.Duration, set func(*Values, time.Duration)) func(s
 }
 
 // parseSeconds reads what ingress-nginx reads as a time, a number of seconds, and also a number with its
-// unit: "500ms", "2m".
+// unit: "500ms", "2m". A sign is refused.
 func parseSeconds(value string, low, high time.Duration) (time.Duration, error) {
-	var d time.Duration
-	if n, err := strconv.ParseUint(value, 10, 32); err == nil {
-		d = time.Duration(n) * time.Second //nolint:gosec // 32 bits of seconds fit
-	} else if d, err = time.ParseDuration(value); err != nil {
+	d, err := parseTime(value)
+	if errors.Is(err, strconv.ErrSyntax) {
 		return 0, fmt.Errorf("%s is not a time; write a number of seconds, or a number with its unit such as \"500ms\"", shown(value))
 	}
-	if d < low || d > high {
+	if err != nil || d < low || d > high {
 		return 0, fmt.Errorf("%s is out of range; write a time from %s to %s", shown(value), duration(low), duration(high))
+	}
+	return d, nil
+}
+
+// parseTime gives strconv's errors.
+func parseTime(value string) (time.Duration, error) {
+	if strings.Trim(value, "0123456789") == "" {
+		n, err := strconv.ParseUint(value, 10, 32)
+		return time.Duration(n) * time.Second, err //nolint:gosec,wrapcheck // 32 bits of seconds fit; the caller says more
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || strings.HasPrefix(value, "-") || strings.HasPrefix(value, "+") {
+		return 0, strconv.ErrSyntax
 	}
 	return d, nil
 }

@@ -1,6 +1,7 @@
 package annotations
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -17,10 +18,10 @@ const (
 func inSizes(low, high int64, set func(*Values, int64)) func(string, *Values) error {
 	return func(value string, into *Values) error {
 		n, err := parseSize(value)
-		if err != nil {
-			return err
+		if errors.Is(err, strconv.ErrSyntax) {
+			return fmt.Errorf("%s is not a size; write a whole number of bytes, or one with k, m or g such as \"8m\"", shown(value))
 		}
-		if n < low || n > high {
+		if err != nil || n < low || n > high {
 			return fmt.Errorf("%s is out of range; write a size from %s to %s", shown(value), size(low), size(high))
 		}
 		set(into, n)
@@ -28,7 +29,7 @@ func inSizes(low, high int64, set func(*Values, int64)) func(string, *Values) er
 	}
 }
 
-// parseSize reads a size as nginx does: bytes, or a number with k, m or g in either case.
+// parseSize reads a size as nginx does: bytes, or a number with k, m or g in either case. It gives strconv's errors.
 func parseSize(value string) (int64, error) {
 	digits, unit := value, int64(1)
 	if value != "" {
@@ -45,8 +46,11 @@ func parseSize(value string) (int64, error) {
 		}
 	}
 	n, err := strconv.ParseUint(digits, 10, 63)
-	if err != nil || int64(n) > math.MaxInt64/unit { //nolint:gosec // 63 bits
-		return 0, fmt.Errorf("%s is not a size; write a whole number of bytes, or one with k, m or g such as \"8m\"", shown(value))
+	if err != nil {
+		return 0, err //nolint:wrapcheck // the caller says more
+	}
+	if int64(n) > math.MaxInt64/unit { //nolint:gosec // 63 bits
+		return 0, strconv.ErrRange
 	}
 	return int64(n) * unit, nil //nolint:gosec // 63 bits
 }

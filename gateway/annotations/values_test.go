@@ -29,10 +29,15 @@ func TestValues(t *testing.T) {
 		"backend-protocol": {
 			[]string{"HTTP", "https", "Grpc", "GRPCS", "FCGI"}, map[string]string{"AUTO_HTTP": "either TLS or not", "auto_http": "write", "AJP": `"FCGI"`},
 		},
+		"client-body-buffer-size": {[]string{"1k", "8192", "16m"}, map[string]string{"1023": "1k", "17m": "16m", "8": "1k", "8b": "whole number", "0": "1k"}},
+		"upstream-vhost": {
+			[]string{"a", "Shop.Internal:8080", "my_app", "10.0.0.1", "$service_name.$namespace.svc", "${service_name}-x:$service_port", "$ingress_name"},
+			map[string]string{"$host": "$service_name", "$": "$service_name", "${namespace": "$service_name", "$namespaces": "$service_name", "a b": "letters", "http://a": "1 to 65535", "a:": "1 to 65535", "a.": "dot", "a\r\nb": "letters", "$service_port:x": "1 to 65535"},
+		},
 		"enable-access-log": {[]string{"true", "false", "0"}, map[string]string{"on": "true"}},
 		"fastcgi-index":     {[]string{"index.php", "a-b_c.d"}, map[string]string{"a/b": "index.php", "a b": "index.php", "$x": "index.php"}},
 		"load-balance":      {[]string{"round_robin", "least_conn", "p2c", "ewma", "random"}, map[string]string{"chash": "ewma", "EWMA": "ewma"}},
-		"proxy-body-size":   {[]string{"0", "1", "1k", "8M", "1g", "1024g"}, map[string]string{"1t": "8m", "-1": "8m", "1025g": "1024g", "9223372036854775807k": "8m", "1.5m": "8m"}},
+		"proxy-body-size":   {[]string{"0", "1", "1k", "8M", "1g", "1024g"}, map[string]string{"1t": "8m", "-1": "8m", "1025g": "1024g", "9223372036854775807k": "1024g", "9223372036854775808": "1024g", "-0": "8m", "+1": "8m", "١k": "8m", "1.5m": "8m"}},
 		"proxy-buffer-size": {[]string{"1k", "4096", "1m"}, map[string]string{"1023": "1k", "1025k": "1m", "k": "whole number"}},
 		"proxy-buffering":   {[]string{"on", "off"}, map[string]string{"true": `"on"`}},
 
@@ -42,8 +47,8 @@ func TestValues(t *testing.T) {
 		"proxy-http-version":          {[]string{"1.0", "1.1"}, map[string]string{"2": "1.1", "1": "1.1"}},
 		"proxy-max-temp-file-size":    {[]string{"0", "1", "1024g"}, map[string]string{"x": "8m", "1025g": "1024g"}},
 		"proxy-next-upstream-timeout": {[]string{"0", "1h"}, map[string]string{"-1": "seconds", "3601": "1h"}},
-		"proxy-next-upstream-tries":   {[]string{"0", "100"}, map[string]string{"-1": "0", "101": "100"}},
-		"proxy-read-timeout":          {[]string{"2073600", "576h"}, map[string]string{"2073601": "576h", "99999999999": "seconds"}},
+		"proxy-next-upstream-tries":   {[]string{"0", "100"}, map[string]string{"-1": "0", "101": "100", "-0": "0", "+1": "0", "99999999999999999999": "out of range", "1\n": "0", "1\x00": "0"}},
+		"proxy-read-timeout":          {[]string{"2073600", "576h", "5000000000ns"}, map[string]string{"2073601": "576h", "99999999999": "576h", "-0": "seconds", "+5": "seconds", "-0s": "seconds", "9223372036854775807s": "seconds", "1e9": "seconds", "NaN": "seconds", "٥": "seconds"}},
 		"proxy-send-timeout":          {[]string{"60", "1m30s"}, map[string]string{"never": "seconds"}},
 		"proxy-request-buffering":     {[]string{"on", "off"}, map[string]string{"no": `"off"`}},
 		"proxy-ssl-ciphers":           {[]string{"DEFAULT", "HIGH:!aNULL", "DEFAULT@SECLEVEL=0"[:7] + ":@SECLEVEL=0"}, map[string]string{"a b": "HIGH", "a;b": "HIGH"}},
@@ -263,6 +268,22 @@ func TestServiceReader(t *testing.T) {
 	}
 	if len(faults) != 1 || faults[0].Kind != annotations.Unknown || !strings.Contains(faults[0].Message, "the Service is served without it") {
 		t.Errorf("faults %+v", faults)
+	}
+}
+
+// TestServiceAnnotationOnAnIngress: it does nothing there, which nobody would notice before the peers fail.
+func TestServiceAnnotationOnAnIngress(t *testing.T) {
+	in := map[string]string{"headgate.io/eject": "nonsense", "headgate.io/nothing-of-ours": "x"}
+	values, faults := annotations.NewReader("").Read(in)
+	if diff := cmp.Diff(annotations.Values{}, values); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+	if len(faults) != 1 || faults[0].Name != "headgate.io/eject" || faults[0].Kind != annotations.Idle || !strings.Contains(faults[0].Message, "on the Service") {
+		t.Errorf("faults %+v", faults)
+	}
+	// Where the administrator gives Ingresses that prefix, the names are theirs.
+	if _, faults := annotations.NewReader("headgate.io").Read(map[string]string{"headgate.io/load-balance": "ewma"}); len(faults) > 0 {
+		t.Errorf("under a prefix of Ingresses: %+v", faults)
 	}
 }
 

@@ -106,6 +106,7 @@ type Builder struct {
 	serviceReader *annotations.Reader
 	refuse        *reach.List
 	profile       model.Profile // of routes that ask for nothing else
+	mostProfiles  int           // maxProfiles; tests have less
 
 	// memory is all that a build takes from earlier ones. The rest could be computed again from the snapshot.
 	memory memory
@@ -144,7 +145,8 @@ func New(o Options) *Builder {
 		refuse: reach.New(reach.Config{
 			AllowLoopback: o.AllowLoopback, Deny: o.Deny, Allow: o.Allow, Own: o.OwnAddresses, APIServers: o.APIServers,
 		}),
-		memory: newMemory(),
+		memory:       newMemory(),
+		mostProfiles: maxProfiles,
 	}
 	b.options.Listeners = sortedListeners(o.Listeners)
 	b.profile = o.Settings.DefaultProfile
@@ -160,6 +162,7 @@ func (b *Builder) Build(s *snapshot.Snapshot, now time.Time) *Result {
 	b.takeIn(s)
 	b.settle()
 	b.buildHosts()
+	b.limitProfiles()
 	b.buildUpstreams()
 	b.checkCertificates(now)
 	b.forget()

@@ -32,6 +32,8 @@ type hostOutput struct {
 	overlays   map[string]*annotations.Balancing // by name of the policy
 	// profiles are those of its routes but the default one, each once. Nil for nearly all hosts.
 	profiles []model.Profile
+	// wanted are those that its routes ask for, whether they get them or not: each once for each namespace.
+	wanted []wanted
 	// peerSecrets are those of secrets that are for TLS to peers.
 	peerSecrets []snapshot.Key
 }
@@ -56,6 +58,8 @@ type hostBuild struct {
 	identities     map[model.IdentityID]*model.Identity
 	fastcgis       map[model.FastCGIID]*model.FastCGI
 	overlays       map[string]*annotations.Balancing
+	wanted         []wanted
+	wantedAt       map[wish]int // places in wanted
 }
 
 // claim is one path of one Ingress that has won its place in the host.
@@ -131,6 +135,8 @@ func (h *hostBuild) build() hostOutput {
 	for i := range claims {
 		host.Routes = append(host.Routes, h.route(&claims[i]))
 	}
+	profiles := profilesOf(host, h.profile)
+	h.dropUnused(profiles)
 	return hostOutput{
 		host:        host,
 		services:    sortedUnique(h.seenServices, snapshot.Key.Compare),
@@ -138,7 +144,7 @@ func (h *hostBuild) build() hostOutput {
 		peerSecrets: sortedUnique(h.peerSecretKeys, snapshot.Key.Compare),
 		upstreams:   sortedUnique(h.usedUpstreams, compareUpstreamRefs),
 
-		identities: h.identities, fastcgis: h.fastcgis, overlays: h.overlays, profiles: profilesOf(host, h.profile),
+		identities: h.identities, fastcgis: h.fastcgis, overlays: h.overlays, profiles: profiles, wanted: h.wanted,
 	}
 }
 
@@ -308,13 +314,16 @@ func (h *hostBuild) route(c *claim) *model.Route {
 	r.Unavailable = cmp.Or(c.entry.closed, h.heldBack(c.path), why)
 	if r.Unavailable == "" {
 		h.fastCGI(&c.in.values, r)
-		r.Unavailable = h.identify(c, r, ref)
+		r.Unavailable = cmp.Or(h.namePeerHost(c, r), h.identify(c, r, ref))
+	}
+	if r.Unavailable == "" {
+		r.Unavailable = h.wish(c, r.Profile)
 	}
 	if r.Unavailable == "" {
 		r.Unavailable = h.profileRejected(c, r.Profile)
 	}
 	if r.Unavailable != "" {
-		r.Profile = h.profile // nobody needs the other one in nginx.conf
+		r.Profile, r.PeerHost = h.profile, "" // nobody needs the other profile in nginx.conf
 		return r
 	}
 	r.Backends = share.backends

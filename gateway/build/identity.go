@@ -256,6 +256,19 @@ func (h *hostBuild) fastCGI(v *annotations.Values, r *model.Route) {
 	h.fastcgis[f.ID] = f
 }
 
+// dropUnused forgets the parts of profiles that no route has in the end.
+func (h *hostBuild) dropUnused(profiles []model.Profile) {
+	if len(h.identities)+len(h.fastcgis) == 0 {
+		return
+	}
+	identities, fastcgis := map[model.IdentityID]struct{}{}, map[model.FastCGIID]struct{}{}
+	for _, p := range profiles {
+		identities[p.Identity], fastcgis[p.FastCGI] = struct{}{}, struct{}{}
+	}
+	maps.DeleteFunc(h.identities, func(id model.IdentityID, _ *model.Identity) bool { _, used := identities[id]; return !used })
+	maps.DeleteFunc(h.fastcgis, func(id model.FastCGIID, _ *model.FastCGI) bool { _, used := fastcgis[id]; return !used })
+}
+
 // catalogue counts who uses the parts of the model that profiles name by a hash of their content.
 type catalogue[K cmp.Ordered, T any] struct {
 	parts map[K]*T

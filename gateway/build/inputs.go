@@ -138,11 +138,11 @@ func (in *inputs) sort(e *entry) {
 	mark(in.withPatterns, e, len(e.parsed.patterns) > 0 || (standIn && len(e.served.patterns) > 0))
 }
 
-func mark(set map[*entry]struct{}, e *entry, in bool) { //nolint:revive // flag-parameter: in or out
+func mark[T comparable](set map[T]struct{}, one T, in bool) { //nolint:revive // flag-parameter: in or out
 	if in {
-		set[e] = struct{}{}
+		set[one] = struct{}{}
 	} else {
-		delete(set, e)
+		delete(set, one)
 	}
 }
 
@@ -273,8 +273,10 @@ func (in *inputs) unlink(e *entry) {
 
 // compareAge orders Ingresses that claim the same thing: the oldest first; of the same age the greater
 // key first, as ingress-nginx does.
-func compareAge(a, b *entry) int {
-	return cmp.Or(a.src.Created.Compare(b.src.Created), b.src.Compare(a.src.Key))
+func compareAge(a, b *entry) int { return compareSources(a.src, b.src) }
+
+func compareSources(a, b *snapshot.Ingress) int {
+	return cmp.Or(a.Created.Compare(b.Created), b.Compare(a.Key))
 }
 
 // eachChange calls back for every key whose object is not the same pointer in both lists. Lists of a

@@ -35,6 +35,7 @@ type outputs struct {
 	identities      catalogue[model.IdentityID, model.Identity]
 	fastcgis        catalogue[model.FastCGIID, model.FastCGI]
 	profiles        profileCounts
+	wishes          profileWishes
 
 	secrets             map[snapshot.Key]*secretState
 	certificateUsers    map[snapshot.Key]int // hosts, and the setting of the default certificate
@@ -66,6 +67,7 @@ func newOutputs() outputs {
 		identities:          newCatalogue[model.IdentityID, model.Identity](),
 		fastcgis:            newCatalogue[model.FastCGIID, model.FastCGI](),
 		profiles:            newProfileCounts(),
+		wishes:              newProfileWishes(),
 		secrets:             map[snapshot.Key]*secretState{},
 		certificateUsers:    map[snapshot.Key]int{},
 		kept:                map[snapshot.Key]*model.Certificate{},
@@ -138,6 +140,7 @@ func (b *Builder) use(name model.HostName, out *hostOutput) {
 	b.identities.use(out.identities)
 	b.fastcgis.use(out.fastcgis)
 	b.profiles.use(out.profiles)
+	b.wishes.use(out.wanted)
 	if id := out.host.Certificate; id != "" {
 		b.useCertificate(keyOfCertificate(id), 1)
 	}
@@ -174,6 +177,7 @@ func (b *Builder) unuse(name model.HostName, out, next *hostOutput) {
 	b.identities.unuse(out.identities)
 	b.fastcgis.unuse(out.fastcgis)
 	b.profiles.unuse(out.profiles)
+	b.wishes.unuse(out.wanted)
 	if id := out.host.Certificate; id != "" {
 		b.useCertificate(keyOfCertificate(id), -1)
 	}

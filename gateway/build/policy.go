@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -163,9 +164,13 @@ func layEjection(e model.Ejection, a *annotations.Balancing) model.Ejection {
 	if a.EjectMaxTime > 0 {
 		e.Max = a.EjectMaxTime
 	}
-	// Either may come from another place than the other.
-	if most := e.Max; e.Base > most && (most > 0 || e.Base > defaultEjectMax) {
-		e.Max = e.Base
+	// Either may come from another place than the other: what the annotation says holds.
+	if most := cmp.Or(e.Max, defaultEjectMax); e.Base > most {
+		if a.EjectTime > 0 {
+			e.Max = e.Base
+		} else {
+			e.Base = most
+		}
 	}
 	if e.Off {
 		return model.Ejection{Off: true}

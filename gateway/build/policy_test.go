@@ -76,7 +76,7 @@ func TestDefaultsOfTheConfiguration(t *testing.T) {
 	r, u := routeOf(t, m, "usual")
 	wantUpstream := model.Upstream{
 		ID: "n/s/80", Algorithm: model.EWMA, Budget: o.Defaults.Budget, Peers: []model.Peer{},
-		Ejection: model.Ejection{Failures: 9, Base: time.Minute, Max: time.Minute}, // eject-max-time is below the configured start
+		Ejection: model.Ejection{Failures: 9, Base: 30 * time.Second, Max: 30 * time.Second}, // eject-max-time is below the configured start
 	}
 	if diff := cmp.Diff(wantUpstream, *u); diff != "" {
 		t.Errorf("upstream (-want +got):\n%s", diff)
@@ -95,6 +95,26 @@ func TestDefaultsOfTheConfiguration(t *testing.T) {
 	}
 	if r.Timeouts.Connect != time.Second || r.Retry != (model.Retry{Tries: 7}) || r.Profile.RetryOn != model.RetryTimeout || r.Profile.RetryNonIdempotent {
 		t.Errorf("route %+v", r)
+	}
+}
+
+// TestEjectTimes: the first time that a peer is out and the longest may come from different places; what the Service says holds.
+func TestEjectTimes(t *testing.T) {
+	const configured, most = 5 * time.Second, 300 * time.Second
+	for name, c := range map[string]struct {
+		service   map[string]string
+		base, max time.Duration
+	}{
+		"nothing said":                      {nil, configured, most},
+		"a longest below the configured":    {map[string]string{"headgate.io/eject-max-time": "2s"}, 2 * time.Second, 2 * time.Second},
+		"a first time above the configured": {map[string]string{"headgate.io/eject-time": "10m"}, 10 * time.Minute, 10 * time.Minute},
+		"both":                              {map[string]string{"headgate.io/eject-time": "1s", "headgate.io/eject-max-time": "1s"}, time.Second, time.Second},
+	} {
+		o := Options{ControllerNames: []string{"us"}, Defaults: Defaults{Ejection: model.Ejection{Base: configured, Max: most}}}
+		_, u := routeOf(t, New(o).Build(oneService(c.service, map[string]map[string]string{"one": nil}), testNow).Model, "one")
+		if u.Ejection.Base != c.base || u.Ejection.Max != c.max {
+			t.Errorf("%s: %s, at most %s; want %s, at most %s", name, u.Ejection.Base, u.Ejection.Max, c.base, c.max)
+		}
 	}
 }
 

@@ -253,6 +253,7 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 			w.edit(t, certificates)
 		}
 		b := New(options)
+		b.mostProfiles = pick(t, "mostProfiles", 1, 2, maxProfiles)
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			for range rapid.IntRange(0, 4).Draw(t, "edits") {
 				w.edit(t, certificates)
@@ -260,7 +261,7 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 			now := testNow.Add(time.Duration(rapid.IntRange(-2, 2).Draw(t, "day")) * 24 * time.Hour)
 			s := w.snapshot()
 			scratch := New(options)
-			scratch.memory = b.memory.clone()
+			scratch.memory, scratch.mostProfiles = b.memory.clone(), b.mostProfiles
 			got, want := b.Build(s, now), scratch.Build(s, now)
 			requireEqual(t, got, want)
 			w.judge(t, got.Checks)

@@ -57,6 +57,8 @@ const (
 	CertificateNotYetValid Reason = "CertificateNotYetValid"
 	// TLSHostUnused: spec.tls names a host that no rule of the Ingress names.
 	TLSHostUnused Reason = "TLSHostUnused"
+	// TooManySettings: the annotations of a namespace ask nginx for too many different combinations of settings.
+	TooManySettings Reason = "TooManySettings"
 	// ConfigRejected: nginx does not accept what the routes ask of it.
 	ConfigRejected Reason = "ConfigRejected"
 )

@@ -58,17 +58,21 @@ func tuneProfile(to *model.Profile, p *annotations.Proxying) {
 	if p.HTTP10 != nil {
 		to.HTTP10 = *p.HTTP10
 	}
+	if p.BodyBuffer > 0 {
+		to.BodyBuffer = usualAsZero(p.BodyBuffer, usualBodyBuffer)
+	}
 	if p.MaxTempFile != 0 {
 		to.MaxTempFile = usualAsZero(p.MaxTempFile, usualTempFile)
 	}
 	tuneBuffers(to, p)
 }
 
-// What nginx does where a profile says nothing: KiB of a buffer, number of buffers, MiB of a temporary file.
+// What nginx does where a profile says nothing: KiB of a buffer, number of buffers, MiB of a temporary file, KiB of a body.
 const (
-	usualBuffer   = 4
-	usualBuffers  = 4
-	usualTempFile = 1024
+	usualBuffer     = 4
+	usualBuffers    = 4
+	usualTempFile   = 1024
+	usualBodyBuffer = 8
 )
 
 func tuneBuffers(to *model.Profile, p *annotations.Proxying) {

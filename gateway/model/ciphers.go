@@ -10,8 +10,8 @@ import (
 // ErrCiphers is what every error of ParseCiphers wraps.
 var ErrCiphers = errors.New("not an OpenSSL cipher list")
 
-// maxCiphersBytes is far above any list that makes sense: all suites that OpenSSL 3 knows take about 3,000 bytes.
-const maxCiphersBytes = 4096
+// maxCiphersBytes is far above any list that makes sense, and far below the 4 KiB that nginx reads of one word.
+const maxCiphersBytes = 2048
 
 // cipherWord is one word of a cipher list (openssl-ciphers(1), CIPHER LIST FORMAT): a suite or a set of them, joined
 // by "+", with what is done to it in front; or a command. It holds nothing that is syntax to nginx.

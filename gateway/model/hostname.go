@@ -55,11 +55,11 @@ func ParseHostName(s string) (HostName, error) {
 func checkHostLabel(label string) error {
 	switch {
 	case label == "":
-		return errors.New("a label between two dots is empty")
+		return errors.New("a label is empty; write a name such as shop.example.org, with something before and behind each dot")
 	case len(label) > maxHostLabelBytes:
 		return fmt.Errorf("the label %q has %d bytes, write at most %d", label, len(label), maxHostLabelBytes)
 	case label[0] == '-' || label[len(label)-1] == '-':
-		return fmt.Errorf("the label %q begins or ends with \"-\"", label)
+		return fmt.Errorf("the label %q begins or ends with \"-\"; write it without", label)
 	}
 	for i := range len(label) {
 		c := label[i]

@@ -53,6 +53,9 @@ type Settings struct {
 	DefaultProfile Profile
 	// RequestMetrics counts requests in the data plane, for which each one enters one more phase (log_by_lua).
 	RequestMetrics bool
+	// StrictAnswers refuses what a peer answers below 200 without being asked for it, and what is no HTTP: nginx passes both on
+	// without framing. Each answer enters one more phase for it (header_filter_by_lua).
+	StrictAnswers bool
 }
 
 // LogPhase tells whether the proxy must see the end of each request: to count it, or because an
@@ -142,6 +145,8 @@ type Route struct {
 	Profile      Profile
 	// CookiePath is the Path of a sticky cookie whose upstream names none (the path of the rule); "" means "/".
 	CookiePath string
+	// PeerHost is the Host that peers are asked for, with Profile.PeerHost; it passed ParsePeerHost.
+	PeerHost string
 	// NoAccessLog leaves the requests of the route out of the access log.
 	NoAccessLog bool
 	Source      Source

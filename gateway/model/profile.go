@@ -18,7 +18,11 @@ type Profile struct {
 	// native condition only (proxy_next_upstream non_idempotent).
 	RetryNonIdempotent bool
 	BodyClass          BodyClass // cap of chunked bodies
-	RetryOn            RetryOn   // proxy_next_upstream; 0 means RetryError|RetryTimeout
+	// BodyBuffer is client_body_buffer_size in KiB; 0 means 8.
+	BodyBuffer uint16
+	// PeerHost sends Route.PeerHost to peers in place of the Host of the request.
+	PeerHost bool
+	RetryOn  RetryOn // proxy_next_upstream; 0 means RetryError|RetryTimeout
 	// BufferSize is proxy_buffer_size, and the size of each of Buffers, in KiB; 0 means 4.
 	BufferSize uint16
 	Buffers    uint16 // number of proxy_buffers, ≥ 2; 0 means 4

@@ -74,7 +74,12 @@ func (c conf) explainServer(w *writer, s model.Scheme) {
 		const peer = "proxy_pass http://headgate_explained;"
 		w.block(func() { w.lines(bodyCap(c.settings.DefaultProfile.BodyClass), peer) }, "location /")
 		for _, p := range c.profiles {
-			w.block(func() { w.lines(bodyCap(p.BodyClass), peer) }, "location", literal("@"+p.Name()))
+			w.block(func() {
+				if p.PeerHost {
+					requestHeaders(w, c.peerHeadersOf(p))
+				}
+				w.lines(bodyCap(p.BodyClass), peer)
+			}, "location", literal("@"+p.Name()))
 		}
 	}, "server")
 }

@@ -69,7 +69,7 @@ func goldenCases() []goldenCase {
 	plain := testSettings()
 	plain.HSTS.Enabled = false
 	counted := testSettings()
-	counted.RequestMetrics = true
+	counted.RequestMetrics, counted.StrictAnswers = true, true
 	return []goldenCase{
 		{name: "protocols", model: protocolModel(testSettings()), layout: func(l *Layout) { l.TLSDir = "/run/headgate/tls" }},
 		{name: "protocols-forwarded", model: protocolModel(trusting), layout: func(l *Layout) { l.TLSDir = "/run/headgate/tls" }},
@@ -125,6 +125,9 @@ func protocolModel(s model.Settings) model.Model {
 	h := &model.Host{Name: "a.test"}
 	for _, p := range []model.Profile{
 		{Protocol: model.ProtocolHTTP, HTTP10: true},
+		{PeerHost: true, BodyBuffer: 1024},
+		{Protocol: model.ProtocolGRPC, PeerHost: true, BodyBuffer: 16384},
+		{Protocol: model.ProtocolFastCGI, PeerHost: true, BodyBuffer: 8},
 		{Protocol: model.ProtocolHTTPS},
 		{Protocol: model.ProtocolHTTPS, Identity: "0123456789ab"},
 		{Protocol: model.ProtocolHTTPS, Identity: "0123456789ab", Buffering: true}, // the same pool

@@ -145,8 +145,11 @@ func (c conf) proxied(w *writer, p profile) {
 	if p.HTTP10 {
 		w.lines("proxy_http_version 1.0;")
 	}
+	if p.PeerHost {
+		requestHeaders(w, c.peerHeadersOf(p)) // a level that sets one header inherits none
+	}
 	buffering(w, "proxy", p)
-	w.lines(bodyCap(p.BodyClass))
+	requestBody(w, p)
 	nextUpstream(w, "proxy", p)
 	if p.Protocol != model.ProtocolHTTPS {
 		w.lines("proxy_pass http://$headgate_pool;")
@@ -174,9 +177,9 @@ func (c conf) grpc(w *writer, p profile) {
 	}
 	w.lines("grpc_ignore_headers X-Accel-Redirect;")
 	timeouts(w, "grpc")
-	w.lines(bodyCap(p.BodyClass))
+	requestBody(w, p)
 	nextUpstream(w, "grpc", p)
-	for _, h := range c.peerHeaders() {
+	for _, h := range c.peerHeadersOf(p) {
 		w.directive("grpc_set_header", h.name, h.value)
 	}
 	if p.Protocol == model.ProtocolGRPC {
@@ -197,6 +200,7 @@ const (
 	defaultBufferKiB = number(4)
 	defaultBuffers   = number(4)
 	defaultTempMiB   = number(1024)
+	defaultBodyKiB   = number(8)
 	kibPerMiB        = 1024
 )
 
@@ -255,6 +259,14 @@ func nextUpstream(w *writer, module literal, p profile) {
 		conditions = append(conditions, literal("non_idempotent"))
 	}
 	w.directive(module+"_next_upstream", conditions...)
+}
+
+// requestBody writes how much body there may be, and how much of it is kept in memory.
+func requestBody(w *writer, p profile) {
+	w.lines(bodyCap(p.BodyClass))
+	if size := cmp.Or(number(p.BodyBuffer), defaultBodyKiB); size != defaultBodyKiB {
+		w.directive("client_body_buffer_size", join{size, literal("k")})
+	}
 }
 
 func bodyCap(c model.BodyClass) literal {
@@ -330,7 +342,7 @@ func (c conf) fastCGI(w *writer, p profile) {
 	buffering(w, "fastcgi", p)
 	w.lines("fastcgi_ignore_headers X-Accel-Redirect;")
 	timeouts(w, "fastcgi")
-	w.lines(bodyCap(p.BodyClass))
+	requestBody(w, p)
 	nextUpstream(w, "fastcgi", p)
 	if p.fastcgi.index != "" {
 		w.directive("fastcgi_index", p.fastcgi.index)
@@ -358,7 +370,7 @@ func (c conf) fastCGI(w *writer, p profile) {
 		standard(s.name, s.value)
 	}
 	standard("HTTPS", https, literal("if_not_empty"))
-	for _, h := range c.peerHeaders() {
+	for _, h := range c.peerHeadersOf(p) {
 		standard(name("HTTP_"+strings.ReplaceAll(strings.ToUpper(string(h.name)), "-", "_")), h.value, literal("if_not_empty"))
 	}
 	for _, each := range p.fastcgi.params {

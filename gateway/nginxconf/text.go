@@ -41,7 +41,8 @@ func (c conf) text(generation name) []byte {
 		c.base(w)
 		c.tls(w)
 		c.maps(w)
-		c.requestHeaders(w)
+		requestHeaders(w, c.peerHeaders())
+		w.lines("")
 		c.pools(w)
 		if !c.private {
 			for _, l := range c.listeners {
@@ -277,9 +278,10 @@ func (c conf) maps(w *writer) {
 		`map "" $headgate_cookie { default ""; }`,
 		`map "" $headgate_cookie_path { default ""; }`,
 		`map "" $headgate_peer { default ""; }`,
+		`map "" $headgate_peer_host { default ""; }`,
 		`map "" $headgate_log { default 1; }`,
 		`map "$headgate_pool$headgate_upstream$headgate_policy$headgate_host$headgate_route$headgate_cookie"`,
-		`    $headgate_declared { default "$headgate_cookie_path$headgate_peer$headgate_log"; }`,
+		`    $headgate_declared { default "$headgate_cookie_path$headgate_peer$headgate_peer_host$headgate_log"; }`,
 		``,
 		`# HTTP/2 in the clear is no protocol to upgrade to (RFC 9113 section 3.1): behind such a tunnel, a`,
 		`# client would choose paths and hosts of the peer that no router has seen.`,
@@ -347,13 +349,21 @@ func (c conf) peerHeaders() []header {
 	}
 }
 
+// peerHeadersOf are those that a profile sends.
+func (c conf) peerHeadersOf(p profile) []header {
+	headers := c.peerHeaders()
+	if p.PeerHost {
+		headers[0].value = "$headgate_peer_host"
+	}
+	return headers
+}
+
 // requestHeaders writes what the peer gets over HTTP/1.
-func (c conf) requestHeaders(w *writer) {
-	headers := slices.Insert(c.peerHeaders(), 1, header{"Upgrade", "$headgate_upgrade"}, header{"Connection", "$headgate_connection"})
+func requestHeaders(w *writer, headers []header) {
+	headers = slices.Insert(headers, 1, header{"Upgrade", "$headgate_upgrade"}, header{"Connection", "$headgate_connection"})
 	for _, h := range headers {
 		w.directive("proxy_set_header", h.name, h.value)
 	}
-	w.lines("")
 }
 
 // pools writes the upstreams. The router picks one by a hash of the model's upstream, so that the
@@ -434,11 +444,29 @@ func (c conf) server(w *writer, l model.Listener) {
 		if c.logPhase {
 			w.lines(`log_by_lua_block { headgate.log() }`)
 		}
+		if c.settings.StrictAnswers {
+			w.lines(`header_filter_by_lua_block { headgate.check_answer() }`)
+		}
+		w.lines("error_page 502 = @headgate_refused;")
 		w.block(func() { c.directives(w, c.standard) }, "location /")
 		for _, p := range c.profiles {
 			c.profile(w, p)
 		}
+		refusedRetry(w)
 	}, "server")
+}
+
+// refusedRetry gives the client the error that there was: where the balancer refuses a retry, nginx knows none but 502
+// (ngx_http_upstream_connect, NGX_BUSY). The balancer marks those that followed a time-out (peers.lua, TIMED_OUT).
+func refusedRetry(w *writer) {
+	w.block(func() {
+		w.lines(
+			`if ($headgate_peer ~ "t-$") {`,
+			"    return 504;",
+			"}",
+			"return 502;",
+		)
+	}, "location @headgate_refused")
 }
 
 // cookieHeader sends the cookie of a sticky session; where there is none it is empty, and nginx leaves an empty

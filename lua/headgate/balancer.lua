@@ -7,7 +7,7 @@ local least_conn = require "headgate.balancer.least_conn"
 local p2c = require "headgate.balancer.p2c"
 local random = require "headgate.balancer.random"
 local round_robin = require "headgate.balancer.round_robin"
-local REFUSED = require("headgate.peers").REFUSED
+local REFUSED, TIMED_OUT = require("headgate.peers").REFUSED, require("headgate.peers").TIMED_OUT
 local variable = require "headgate.variable"
 
 local format, gmatch, rep = string.format, string.gmatch, string.rep
@@ -20,12 +20,13 @@ local ALGORITHMS = {
     round_robin = round_robin,
 }
 -- nginxconf.Pools, and what makes their names differ in length (nginxconf.poolName).
-local POOLS, LENGTHS = 64, 8
+local POOLS = 64
+local LENGTHS = 8
 local DEFAULT_POLICY = { tries = 3 }
 -- ngx_core.h; ngx has no name for it.
 local BUSY = -3
--- The status of a try whose connection was refused or broke; a time-out is 504.
-local BAD_GATEWAY = 502
+-- The status of a try whose connection was refused or broke, and of one that took too long.
+local BAD_GATEWAY, GATEWAY_TIMEOUT = 502, 504
 -- So many refused connections of a request are free. Not all: 2000 peers that refuse would hold the
 -- worker for seconds with each request.
 local FREE_TRIES = 8
@@ -224,9 +225,11 @@ function _M.new(o)
         end
     end
 
-    --- Give up: 502 for the client. Any other code would make it 500.
-    local function refuse(mark)
-        ngx.var.headgate_peer = mark .. REFUSED
+    --- Give up. nginx makes 502 of it, of any other code 500; where a time-out was the reason, an
+    -- error_page of nginx.conf makes it 504.
+    local function refuse(mark, status)
+        local why = status == GATEWAY_TIMEOUT and TIMED_OUT or ""
+        ngx.var.headgate_peer = mark .. why .. REFUSED
         return ngx.exit(BUSY)
     end
 
@@ -262,7 +265,7 @@ function _M.new(o)
         unsent = min(unsent, FREE_TRIES)
         local free = last_unsent and status == BAD_GATEWAY and unsent < FREE_TRIES
         if late or not life:retry(free) then
-            return refuse(mark)
+            return refuse(mark, status)
         end
         ctx.tried, ctx.key = tried, nil
         local peer = take(upstream, ctx)
@@ -273,7 +276,7 @@ function _M.new(o)
             peer = take(upstream, ctx)
         end
         if not peer then
-            return refuse(mark)
+            return refuse(mark, status)
         end
         if tries - unsent + 1 < policy.tries and tries + 1 < upstream.count
             and life:may_retry() then

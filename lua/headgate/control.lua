@@ -4,6 +4,7 @@ local apply = require "headgate.apply"
 local exposition = require "headgate.exposition"
 local json = require "headgate.json"
 local push_lock = require "headgate.push_lock"
+local report = require "headgate.report"
 local schema = require "headgate.schema"
 local stall = require "headgate.stall"
 
@@ -58,7 +59,8 @@ end
 --- Make the content handler.
 -- @tparam table o ngx, dict, meta, config, encode, decode, upstreams, peers, state, master_pid,
 --   now: seconds of a clock that never jumps,
---   nginx_version; exposition: dict, dicts, get (see exposition.lua); retired: function() true when
+--   nginx_version; exposition: dict, dicts, get (see exposition.lua), connections: function() gives
+--   its counted; retired: function() true when
 --   this worker must not answer any more; siblings: function() gives function(pid), which tells
 --   whether there is such a worker
 -- @treturn function
@@ -82,11 +84,13 @@ function _M.new(o)
     end
 
     local function workers()
-        local list, now, there = {}, ngx.now(), o.siblings()
+        local list, now, there = {}, o.now(), o.siblings()
         for _, key in ipairs(meta:get_keys(0)) do
             local w = sub(key, 1, 2) == "w/" and o.decode(meta:get(key) or "")
-            if w and there(w.pid) then
+            if w and there(w.pid) and now - w.at <= report.KEEP_SECONDS then
                 list[#list + 1] = w
+            elseif w then
+                meta:delete(key)
             end
         end
         table.sort(list, function(a, b) return a.pid < b.pid end)
@@ -307,6 +311,7 @@ function _M.new(o)
         local revision = o.state:revision()
         local told = {
             dict = o.exposition.dict, dicts = o.exposition.dicts, get = o.exposition.get,
+            counted = o.exposition.connections(),
             used = used_upstreams(revision), revision = meta:get("revision") or 0,
             alive = o.siblings(),
         }

@@ -160,6 +160,15 @@ local function write_connections(buf, o, state, name)
     end
 end
 
+local function counted(field)
+    return "once", function(buf, o, _, name)
+        local n = o.counted[field]
+        if n then -- likewise
+            buf:put(name, " ", n, "\n")
+        end
+    end
+end
+
 -- By name: the list (a field of o) that a family is written from, and the writer of an item.
 local WRITERS = {
     requests_total = { "routes", write_requests },
@@ -176,6 +185,8 @@ local WRITERS = {
     upstream_requests = { "used", write_in_flight },
     upstream_panic = { "used", write_panic },
     connections = { "states", write_connections },
+    connections_accepted_total = { counted("accepted") },
+    connections_dropped_total = { counted("dropped") },
     websockets = { single("websockets") },
     workers = { single("workers") },
     revision = { single("revision") },
@@ -208,6 +219,7 @@ end
 
 --- Write all metrics.
 -- @tparam table o dict: of the metrics; dicts: list of {name, dict}; get: reads variables of nginx;
+--   counted: accepted and dropped connections, nil where nginx does not know;
 --   used: list of descriptions of upstreams (peers.lua); revision; alive: function(pid)
 -- @tparam function print takes a piece of text; it may yield
 -- @tparam function yield lets others run

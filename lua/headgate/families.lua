@@ -33,6 +33,11 @@ return {
     { "headgate_proxy_upstream_panic", "gauge", "upstream",
         "1 while so many peers are out that all of them are used." },
     { "headgate_proxy_connections", "gauge", "state", "Connections of clients." },
+    { "headgate_proxy_connections_accepted_total", "counter", "",
+        "Connections that were accepted since nginx started, those of the daemon among them." },
+    { "headgate_proxy_connections_dropped_total", "counter", "",
+        "Connections that were closed at once because a worker had no room for them "
+        .. "(proxy.workerConnections)." },
     { "headgate_proxy_websockets", "gauge", "",
         "Requests for another protocol (WebSocket) that are open." },
     { "headgate_proxy_workers", "gauge", "",

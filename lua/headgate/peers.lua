@@ -45,6 +45,10 @@ local PLUS, REFUSED = byte("+"), byte("-")
 _M.ADMITTED = "+"
 --- What is put behind the mark when a retry was refused: the failure is counted already.
 _M.REFUSED = "-"
+--- What stands before it when the last try had timed out. nginx.conf looks for both.
+_M.TIMED_OUT = "t"
+--- nginx's status of what is no HTTP/1, which it takes for HTTP/0.9.
+_M.NO_HTTP = NO_HTTP
 
 --- @tparam table o dict: shared; cells: see cells.lua; now: function() seconds of a clock that
 --   never jumps; random: as math.random; log: function(...); semaphore: ngx.semaphore

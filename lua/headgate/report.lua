@@ -3,13 +3,13 @@
 local _M = {}
 local mt = { __index = _M }
 
--- Reports of workers that are gone vanish by themselves (and are not told, see siblings.lua); the
--- timer renews the others each second.
-local KEEP_SECONDS = 10
+-- How old a report may be; the timer renews it each second. It does not end by itself: keys end by
+-- the clock of the day, and one that is put forward would end those of all workers at once.
+_M.KEEP_SECONDS = 10
 local MAX_ERRORS = 20
 
 --- The worker sets pid and generation when it starts.
--- @tparam table o meta: dict, now: function() seconds, encode
+-- @tparam table o meta: dict, now: function() seconds of a clock that never jumps, encode
 function _M.new(o)
     return setmetatable({
         meta = o.meta, now = o.now, encode = o.encode,
@@ -42,7 +42,7 @@ function _M:write()
     return self.meta:safe_set("w/" .. self.pid, self.encode({
         pid = self.pid, generation = self.generation, revision = self.revision,
         at = self.now(), errors = errors,
-    }), KEEP_SECONDS)
+    }))
 end
 
 return _M

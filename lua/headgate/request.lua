@@ -18,7 +18,6 @@ local SHARD_DIGITS = 2
 local BODIES = {
     [400] = "400 Bad Request\n",
     [404] = "default backend - 404",
-    [413] = "413 Request Entity Too Large\n",
     [503] = "503 Service Temporarily Unavailable\n",
 }
 
@@ -89,8 +88,16 @@ function _M.new(o)
     local get = variable.reader(var)
     local state, router, upstreams = o.state, o.router, o.upstreams
 
+    --- nginx would ask a client that waits (Expect: 100-continue) for a body that nobody reads.
+    local function ask_for_no_body()
+        if get("http_expect") then
+            ngx.req.clear_header("Expect")
+        end
+    end
+
     local function answer(status, retry_after)
         local body = BODIES[status]
+        ask_for_no_body()
         if retry_after then
             ngx.header["Retry-After"] = retry_after
         end
@@ -160,6 +167,9 @@ function _M.new(o)
         if route.cookiePath then
             var.headgate_cookie_path = route.cookiePath
         end
+        if route.peerHost then
+            var.headgate_peer_host = route.peerHost
+        end
         local profile = route.profile
         if not profile then
             var.headgate_pool = _M.pool(upstream, route.pool)
@@ -211,7 +221,8 @@ function _M.new(o)
             return answer(503)
         end
         if route.maxBody and (tonumber(get("content_length")) or 0) > route.maxBody then
-            return answer(413)
+            -- nginx's own way: it asks for no body, and closes the connection behind its answer.
+            return ngx.exit(413)
         end
         local id = route.backend or _M.pick_backend(route, o.random)
         local upstream = upstreams:get(id, revision)

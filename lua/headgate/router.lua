@@ -17,7 +17,7 @@ local MAX_NAME_BYTES = 253
 -- The fields of a pushed route that requests read, beside its backends and source.
 local FIELDS = {
     "unavailable", "weights", "redirect", "rewrite", "policy", "maxBody", "profile", "pool",
-    "cookiePath", "noLog",
+    "cookiePath", "peerHost", "noLog",
 }
 -- anchored, case-insensitive, compiled by the JIT of PCRE, once.
 _M.REGEX_OPTIONS = "aijo"

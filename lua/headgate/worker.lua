@@ -17,6 +17,7 @@ local config = require "headgate.config"
 local control = require "headgate.control"
 local era = require "headgate.era"
 local explain = require "headgate.explain"
+local framing = require "headgate.framing"
 local metrics = require "headgate.metrics"
 local peers = require "headgate.peers"
 local report = require "headgate.report"
@@ -37,6 +38,22 @@ local function steady()
     return tonumber(ffi.C.ngx_current_msec) / 1000
 end
 
+pcall(ffi.cdef, "extern volatile uintptr_t *ngx_stat_accepted, *ngx_stat_handled;")
+
+local function count_connections()
+    local handled = tonumber(ffi.C.ngx_stat_handled[0]) -- first: it never exceeds the other
+    local accepted = tonumber(ffi.C.ngx_stat_accepted[0])
+    return { accepted = accepted, dropped = accepted - handled }
+end
+
+--- The connections that were accepted since nginx started, and those of them that were dropped at
+-- once, because a worker had no room for them.
+-- @treturn table accepted, dropped; empty where nginx is built without stub_status
+local function connections()
+    local ok, counts = pcall(count_connections)
+    return ok and counts or {}
+end
+
 --- Let others run. nginx without OpenResty's patches warns of a sleep of 0 each time.
 local function pause()
     ngx.sleep(0.001)
@@ -46,7 +63,7 @@ end
 -- held makes a handshake 2.6 times as dear, and only one that resumes no session.
 local CERTIFICATES = 1024
 
-local own_report = report.new({ meta = meta, now = ngx.now, encode = cjson.encode })
+local own_report = report.new({ meta = meta, now = steady, encode = cjson.encode })
 local own_cells = assert(cells.open({
     dict = shared_peers, home = meta, now = steady, random = math.random,
 }))
@@ -142,6 +159,9 @@ function _M.log()
     end
 end
 
+--- header_filter_by_lua, where it is asked for.
+_M.check_answer = framing.new({ ngx = ngx, status = status_now, get = get })
+
 --- ssl_certificate_by_lua.
 _M.choose_certificate = certificate.new({
     ssl = ssl, state = view, settings = settings, report = own_report,
@@ -159,7 +179,7 @@ _M.control = control.new({
     retired = function() return ngx.worker.exiting() or era.over(meta, config.load) end,
     siblings = function() return siblings.new(io.open) end,
     exposition = {
-        dict = ngx.shared.headgate_metrics, get = get,
+        dict = ngx.shared.headgate_metrics, get = get, connections = connections,
         dicts = {
             { name = "state", dict = dict }, { name = "meta", dict = meta },
             { name = "peers", dict = shared_peers },

@@ -199,6 +199,15 @@ describe("balancer", function()
         assert.same({ 1, 1 }, { peers.load(a), peers.load(b) })
     end)
 
+    it("marks a refused retry after a time-out", function()
+        local one = build({ peers = { "a:1", "b:1" } }, "u")
+        local refused = run(one, {
+            failed = "failed", addr = "a:1 : ", status = 504, times = "2.0 : ",
+            policy = "1,1,1,3,1000",
+        })
+        assert.same({ BUSY, "t-" }, { refused.exit, refused.var.headgate_peer })
+    end)
+
     it("takes another peer for a full one, and none when all are", function()
         local two = build({ peers = { "a:1", "b:1" }, limits = { peer = 1 } }, "u")
         assert.equal("a:1", run(two, {}).peer)

@@ -3,6 +3,7 @@ package.path = "./?.lua;./spec/?.lua;" .. package.path
 local control = require "headgate.control"
 local fixture = require "fixture"
 local push_lock = require "headgate.push_lock"
+local report = require "headgate.report"
 
 local function headers(changed)
     local h = {
@@ -76,7 +77,7 @@ end)
 describe("a control call", function()
     --- A worker's handler; reports is what workers wrote, retired whether it is one of the past.
     local function call(o)
-        local dict, meta = fixture.dict(), fixture.dict()
+        local dict, meta = fixture.dict(), o.meta or fixture.dict()
         dict:safe_set("boot", "b")
         meta:safe_set("boot", o.meta_boot or "b")
         for pid, generation in pairs(o.reports or {}) do
@@ -100,6 +101,7 @@ describe("a control call", function()
             master_pid = function() return 1 end, nginx_version = "1.22.1",
             retired = function() return o.retired end,
             siblings = function() return function(pid) return pid ~= o.gone end end,
+            now = function() return o.now or 0 end,
             ngx = {
                 header = {}, now = function() return 0 end,
                 req = { get_method = function() return o.method or "GET" end },
@@ -125,5 +127,34 @@ describe("a control call", function()
         assert.same({ "new", "g2" }, { s.luaBuild, s.generation })
         assert.equal(1, #s.workers)
         assert.equal(8, s.workers[1].pid)
+    end)
+
+    it("tells nobody whose report is not renewed, and forgets it", function()
+        local meta = fixture.dict()
+        local function workers(now)
+            local s = call({ reports = { [8] = "g2" }, meta = meta, now = now })
+            return #s.workers, meta:get("w/8") ~= nil
+        end
+        assert.same({ 1, true }, { workers(10) })
+        assert.same({ 0, false }, { workers(10.1) })
+    end)
+end)
+
+describe("a worker's report", function()
+    -- Keys end by the clock of the day: one that was put forward took the VIP from a host whose
+    -- workers were all well.
+    it("does not end with the clock of the day", function()
+        local meta = fixture.dict()
+        function meta:safe_set(key, value, seconds)
+            self.values[key], self.seconds = value, seconds
+            return true
+        end
+        local r = report.new({
+            meta = meta, now = function() return 7 end, encode = fixture.encode,
+        })
+        r.pid = 8
+        assert.is_true(r:write())
+        assert.is_nil(meta.seconds)
+        assert.equal(7, fixture.decode(meta:get("w/8")).at)
     end)
 end)

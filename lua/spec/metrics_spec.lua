@@ -50,6 +50,7 @@ describe("metrics", function()
             dict = dict, dicts = { { name = "state", dict = dict } },
             get = function(name) return ({ connections_active = "3" })[name] end,
             used = o.used or {}, revision = 12, alive = o.alive or function() return true end,
+            counted = o.counted or {},
         }, function(piece) text[#text + 1] = piece end, function() yields = yields + 1 end)
         local lines = {}
         for line in table.concat(text):gmatch("[^\n]+") do
@@ -324,7 +325,7 @@ describe("metrics", function()
         local pieces, longest = 0, 0
         exposition.write({
             dict = dict, dicts = {}, get = function() end, used = {}, revision = 1,
-            alive = function() return true end,
+            alive = function() return true end, counted = {},
         }, function(piece)
             local _, lines = piece:gsub("\n", "\n")
             pieces, longest = pieces + 1, math.max(longest, lines)
@@ -332,6 +333,15 @@ describe("metrics", function()
         assert.is_true(pieces >= 15, pieces .. " pieces")
         assert.is_true(longest <= 1020, longest .. " lines")
         assert.is_true(yields >= 1)
+    end)
+
+    it("tells connections where nginx knows them", function()
+        local function total(what, counted)
+            return told({ counted = counted })["headgate_proxy_connections_" .. what .. "_total"]
+        end
+        assert.equal(7, total("accepted", { accepted = 7, dropped = 2 }))
+        assert.equal(2, total("dropped", { accepted = 7, dropped = 2 }))
+        assert.is_nil(total("accepted"))
     end)
 
     it("makes no table and no string for a request that it knows", function()

@@ -9,13 +9,14 @@ local function run(o)
     local ngx = {
         var = o.var, header = {}, HTTP_OK = 200,
         print = function(body) out.body = body end,
-        exit = function() out.exited = true end,
+        exit = function(status) out.exited = status end,
         redirect = function(to, status) out.location, out.status = to, status end,
         exec = function(to) out.exec = to end,
         escape_uri = function(s) return s end,
         req = {
             set_uri = function(path) out.uri = path end,
             set_uri_args = function(args) out.args = args end,
+            clear_header = function(name) out.cleared = name end,
         },
     }
     o.var.uri = o.var.uri or "/"
@@ -67,6 +68,7 @@ describe("request", function()
         assert.is_nil(handed({}).headgate_policy)
         assert.is_nil(up.life.policies)
         assert.equal("/x", handed({ policy = "1,2,3,4,0", cookiePath = "/x" }).headgate_cookie_path)
+        assert.equal("a.internal", handed({ peerHost = "a.internal" }).headgate_peer_host)
         assert.is_true(up.life.policies)
         assert.equal("0", handed({ noLog = true }).headgate_log)
     end)
@@ -154,11 +156,19 @@ describe("request", function()
             return run({
                 var = { host = "h", http_host = "h", content_length = length }, host = HOST,
                 route = route, upstream = UP,
-            }).status
+            }).exited
         end
         assert.is_nil(status("10"))
         assert.is_nil(status(nil))
         assert.equal(413, status("11"))
+    end)
+
+    it("asks for no body that nobody reads", function()
+        local function cleared(expect)
+            return run({ var = { host = "h", http_host = "h", http_expect = expect } }).cleared
+        end
+        assert.equal("Expect", cleared("100-continue"))
+        assert.is_nil(cleared(nil))
     end)
 
     it("redirects http, not https", function()

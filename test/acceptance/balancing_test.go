@@ -27,6 +27,8 @@ func TestBalancing(t *testing.T) {
 		"S08 one value of a hash reaches one pod, or three": hashBy,
 		"S11 service-upstream asks the Service itself":      serviceUpstream,
 		"E04 largest bodies":                                bodySize,
+		"W15 the Host that peers are asked for":             peerHost,
+		"bodies are kept in as much memory as asked for":    bodyBuffer,
 		"E07 another pod answers for one that cannot":       nextUpstream,
 		"S15 a backend over TLS is verified":                verifiedBackend,
 		"a Service chooses the algorithm":                   serviceAlgorithm,
@@ -215,6 +217,20 @@ spec: {clusterIP: 127.0.0.1, ports: [{name: web, port: @port(cluster)}]}
 	g.wants("http://h.test/", "200 pod1")
 }
 
+// TestServiceUpstreamSetting is the other half of row S11: the setting asks Services, an annotation "false" goes before it.
+func TestServiceUpstreamSetting(t *testing.T) {
+	t.Setenv("HEADGATE_UPSTREAMS_SERVICEUPSTREAM", "true")
+	g := start(t, "")
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: svc}\nspec: {clusterIP: 127.0.0.1, ports: [{name: web, port: @port(cluster)}]}\n"
+	backend := func(name string, more ...string) string {
+		return strings.ReplaceAll(ingress(name, name+".test", "/", "Prefix", "svc", more...), "{number: 80}", "{name: web}")
+	}
+	g.apply(join(backend("usual"), backend("pods", annotations("service-upstream", "false")), service,
+		slice("s1", "svc", g.expand(endpoint("pod1", "")))))
+	g.wants("http://usual.test/", "200 cluster")
+	g.wants("http://pods.test/", "200 pod1")
+}
+
 func bodySize(t *testing.T, g *gateway) {
 	post := func(host string, bytes int, want int) {
 		t.Helper()
@@ -227,6 +243,7 @@ func bodySize(t *testing.T, g *gateway) {
 		ingress("large", "large.test", "/", "Prefix", "echo", annotations("proxy-body-size", "8m")),
 		ingress("free", "free.test", "/", "Prefix", "echo", annotations("proxy-body-size", "0")),
 		ingress("usual", "usual.test", "/", "Prefix", "echo"), g.service("echo")))
+	g.settled()
 	post("small.test", 1024, http.StatusOK)
 	post("small.test", 2048, http.StatusRequestEntityTooLarge)
 	post("usual.test", 1<<20, http.StatusOK)
@@ -234,6 +251,82 @@ func bodySize(t *testing.T, g *gateway) {
 	post("large.test", 8<<20, http.StatusOK)
 	post("large.test", 8<<20+1, http.StatusRequestEntityTooLarge)
 	post("free.test", 9<<20, http.StatusOK)
+	// Nobody knows how long a body in chunks will be: it is cut off at the next class of sizes.
+	for host, want := range map[string]int{"usual.test": http.StatusRequestEntityTooLarge, "small.test": http.StatusRequestEntityTooLarge, "free.test": http.StatusOK} {
+		if status := g.send(host, "Transfer-Encoding: chunked", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", 2<<20, strings.Repeat("x", 2<<20))); status != want {
+			t.Errorf("POST of 2 MiB in chunks to %s: %d, want %d", host, status, want)
+		}
+	}
+}
+
+// bodyBuffer looks at where the proxy keeps the body of a request: its log tells of each that goes to a file.
+func bodyBuffer(t *testing.T, g *gateway) {
+	g.apply(join(
+		ingress("usual", "usual.test", "/", "Prefix", "echo"),
+		ingress("large", "large.test", "/", "Prefix", "echo", annotations("client-body-buffer-size", "64k")),
+		ingress("small", "small.test", "/", "Prefix", "echo", annotations("client-body-buffer-size", "1k")), g.service("echo")))
+	g.settled()
+	for _, c := range []struct {
+		host  string
+		bytes int
+		filed bool
+	}{{"usual.test", 32 << 10, true}, {"usual.test", 4 << 10, false}, {"large.test", 32 << 10, false}, {"large.test", 100 << 10, true}, {"small.test", 4 << 10, true}} {
+		before := g.filedBodies(c.host)
+		if status := g.upload(c.host, c.bytes); status != http.StatusOK {
+			t.Errorf("POST of %d bytes to %s: %d", c.bytes, c.host, status)
+		}
+		if filed := g.filedBodies(c.host) > before; filed != c.filed {
+			t.Errorf("POST of %d bytes to %s: a file %v, want %v", c.bytes, c.host, filed, c.filed)
+		}
+	}
+}
+
+// filedBodies counts the bodies of requests to a host that went to a file so far. nginx logs that before it asks a peer.
+func (g *gateway) filedBodies(host string) int {
+	n := 0
+	for line := range strings.Lines(g.errorLog()) {
+		if strings.Contains(line, "a client request body is buffered to a temporary file") && strings.Contains(line, `host: "`+host+`"`) {
+			n++
+		}
+	}
+	return n
+}
+
+// peerHost is row W15.
+func peerHost(t *testing.T, g *gateway) {
+	rule := func(name, vhost string, more ...string) string {
+		return ingress(name, name+".test", "/", "Prefix", "echo", annotations(append([]string{"upstream-vhost", vhost}, more...)...))
+	}
+	before := g.reloads()
+	g.apply(join(rule("fixed", "upstreamvhost.bar.com"), rule("named", "$service_name.$namespace.svc:$service_port"), rule("bad", "$host"),
+		ingress("usual", "usual.test", "/", "Prefix", "echo"), g.service("echo")))
+	g.settled()
+	for name, want := range map[string]string{"fixed": "upstreamvhost.bar.com", "named": "echo.default.svc:80", "usual": "usual.test"} {
+		a := g.wants("http://"+name+".test/x?y=z", "200 echo")
+		if a.echoed.Host != want || a.echoed.URI != "/x?y=z" {
+			t.Errorf("the peer of %s was asked for %q, %q, want %q", name, a.echoed.Host, a.echoed.URI, want)
+		}
+		_, port, _ := net.SplitHostPort(g.http)
+		expectHeaders(t, a, map[string]string{
+			"X-Forwarded-Host": name + ".test", "X-Forwarded-For": "127.0.0.1", "X-Forwarded-Port": port, "X-Forwarded-Proto": "http", "Proxy": "",
+		})
+	}
+	g.wants("http://bad.test/", "503")
+	if told := g.problemsOf("bad"); len(told) != 1 || told[0].reason != "InvalidAnnotation" || !strings.Contains(told[0].message, "$service_name") {
+		t.Errorf("a variable that is none is told as %+v", told)
+	}
+	// The host is data: another one needs no reload.
+	after := g.reloads()
+	if after > before+1 {
+		t.Errorf("%v reloads for one profile", after-before)
+	}
+	g.apply(join(rule("fixed", "other.bar.com"), g.service("echo")))
+	if a := g.wants("http://fixed.test/", "200 echo"); a.echoed.Host != "other.bar.com" {
+		t.Errorf("the peer was asked for %q", a.echoed.Host)
+	}
+	if again := g.reloads(); again != after {
+		t.Errorf("another host caused %v reloads", again-after)
+	}
 }
 
 // uploadPatience is far beyond what the largest body needs.
@@ -242,6 +335,12 @@ const uploadPatience = 20 * time.Second
 // upload posts so many bytes and gives the status. Unlike net/http's client, which takes the end of the connection for the
 // answer when it is still sending, it reads while it writes: who is refused need not be read to the end.
 func (g *gateway) upload(host string, bytes int) int {
+	g.t.Helper()
+	return g.send(host, fmt.Sprintf("Content-Length: %d", bytes), strings.Repeat("x", bytes))
+}
+
+// send posts a body as header describes it; see upload.
+func (g *gateway) send(host, header, body string) int {
 	g.t.Helper()
 	conn, err := net.Dial("tcp", g.http)
 	if err != nil {
@@ -253,8 +352,8 @@ func (g *gateway) upload(host string, bytes int) int {
 		<-sent
 	}()
 	go func() {
-		head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", host, bytes)
-		_, err := io.Copy(conn, strings.NewReader(head+strings.Repeat("x", bytes)))
+		head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: %s\r\n%s\r\nConnection: close\r\n\r\n", host, header)
+		_, err := io.Copy(conn, strings.NewReader(head+body))
 		sent <- err
 	}()
 	if err := conn.SetReadDeadline(time.Now().Add(uploadPatience)); err != nil {
@@ -262,11 +361,11 @@ func (g *gateway) upload(host string, bytes int) int {
 	}
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
-		g.t.Fatalf("POST of %d bytes to %s: %v", bytes, host, err)
+		g.t.Fatalf("POST of %d bytes to %s: %v", len(body), host, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if _, err := io.Copy(io.Discard, res.Body); err != nil {
-		g.t.Fatalf("POST of %d bytes to %s: %d, and then %v", bytes, host, res.StatusCode, err)
+		g.t.Fatalf("POST of %d bytes to %s: %d, and then %v", len(body), host, res.StatusCode, err)
 	}
 	return res.StatusCode
 }
@@ -312,6 +411,7 @@ func nextUpstream(t *testing.T, g *gateway) {
 		host, port, _ := net.SplitHostPort(bad)
 		g.apply(join(ingress("one", "h.test", "/", "Prefix", "svc", more...), g.pods("svc", always, "pod1"),
 			slice("svc-bad", "svc", fmt.Sprintf("ports: [{name: web, port: %s, protocol: TCP}]\nendpoints: [{addresses: [%q]}]\n", port, host))))
+		g.settled()
 	}
 	statuses := func(method string) map[int]int {
 		counted := map[int]int{}
@@ -405,6 +505,7 @@ func verifiedBackend(t *testing.T, g *gateway) {
 	serves := func(want, secret string, more ...string) {
 		t.Helper()
 		g.apply(join(ingress("one", "h.test", "/", "Prefix", "svc", annotations(append([]string{"backend-protocol", "HTTPS"}, more...)...)), service, secret))
+		g.settled()
 		g.wants("http://h.test/", want)
 	}
 	verify := []string{"proxy-ssl-secret", "default/peers", "proxy-ssl-verify", "on"}

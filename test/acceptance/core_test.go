@@ -102,6 +102,9 @@ func olderWins(_ *testing.T, g *gateway) {
 	if a := g.wants("http://h.test/x", "200 a"); a.echoed.URI != "/x" {
 		g.t.Errorf("the younger Ingress's annotation took effect: %q", a.echoed.URI)
 	}
+	if told := g.problemsOf("aa-younger"); len(told) != 1 || told[0].reason != "PathConflict" || !strings.Contains(told[0].message, "default/zz-older") {
+		g.t.Errorf("the younger Ingress is told %+v, want the name of the older", told)
+	}
 	g.apply(join(younger, g.service("a"), g.service("b")))
 	g.wants("http://h.test/x", "200 b")
 }
@@ -169,6 +172,8 @@ func redirects(t *testing.T, g *gateway) {
 	location("http://tls.test/", "https://tls.test")
 	location("http://tls.test/a/b?c=d", "https://tls.test/a/b?c=d")
 	location("http://tls.test/a/", "https://tls.test/a")
+	location("http://tls.test:80/b", "https://tls.test/b")
+	location("http://force.test/", "https://force.test")
 	location("http://force.test/x", "https://force.test/x")
 	g.wants("https://tls.test/", "200 echo")
 	g.wants("http://off.test/", "200 echo")
@@ -485,6 +490,14 @@ func isolation(_ *testing.T, g *gateway) {
 	g.wants("http://good.test/", "200 echo")
 	g.wants("http://badvalue.test/", "503")
 	g.wants("http://badregex.test/a(b", "503")
+	for name, want := range map[string]problem{
+		"badvalue": {field: "metadata.annotations[nginx.ingress.kubernetes.io/ssl-redirect]", reason: "InvalidAnnotation", message: `write "true" or "false"`},
+		"badregex": {field: "spec.rules[0].http.paths[0].path", reason: "InvalidRegex", message: `/a(b`},
+	} {
+		if told := g.problemsOf(name); len(told) != 1 || told[0].field != want.field || told[0].reason != want.reason || !strings.Contains(told[0].message, want.message) {
+			g.t.Errorf("%s is told %+v, want %+v", name, told, want)
+		}
+	}
 	g.apply(join(good, ingress("was-good", "was.test", "/x", "ImplementationSpecific", "echo", annotations("use-regex", "true"))))
 	g.wants("http://was.test/x", "200 echo")
 	g.apply(join(good, ingress("was-good", "was.test", "/x(", "ImplementationSpecific", "echo", annotations("use-regex", "true"))))

@@ -4,7 +4,6 @@
 package acceptance
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -18,7 +17,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -39,8 +37,7 @@ type gateway struct {
 	dir         string
 	manifests   string
 	http, https string // "127.0.0.1:port"
-	cmd         *exec.Cmd
-	log         *bytes.Buffer
+	log         *product.Log
 	applied     atomic.Int64
 	echoes      map[string]*echo
 	dns         *nameServer
@@ -49,86 +46,19 @@ type gateway struct {
 // start runs headgate with the usual configuration and extra top-level keys in YAML.
 func start(t *testing.T, extra string) *gateway {
 	t.Helper()
-	product.LookAt(t)
-	dir := t.TempDir()
-	// nginx workers run as another user: they must be able to reach the runtime directory.
-	for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	names := startNameServer(t)
+	p := product.NewGateway(t, fmt.Sprintf("dns: {servers: [%q]}\n%s", names.address, extra))
+	p.Start(binary)
 	g := &gateway{
-		owner: t, t: t, dir: dir, manifests: filepath.Join(dir, "manifests"),
-		http: product.FreeAddress(t), https: product.FreeAddress(t),
-		log: &bytes.Buffer{}, echoes: map[string]*echo{}, dns: startNameServer(t),
+		owner: t, t: t, dir: p.Dir, manifests: p.Manifests, http: p.HTTP, https: p.HTTPS,
+		log: p.Log, echoes: map[string]*echo{}, dns: names,
 	}
-	if err := os.Mkdir(g.manifests, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	conf := fmt.Sprintf(`
-manifests: [%q]
-listeners: {http: [%q], https: [%q]}
-proxy: {mode: managed, stopWithDaemon: true, workerProcesses: 2}
-upstreams: {allowLoopback: true}
-dns: {servers: [%q]}
-metrics: {listen: ""}
-stateDir: %q
-runtimeDir: %q
-%s`, g.manifests, g.http, g.https, g.dns.address, filepath.Join(dir, "state"), filepath.Join(dir, "run"), extra)
-	file := filepath.Join(dir, "headgate.yaml")
-	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	g.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), binary, "run", "--config", file) // ends in the clean-up
-	g.cmd.Stdout, g.cmd.Stderr = g.log, g.log
-	if err := g.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(g.stop)
+	g.apply("") // a case may begin with a look at the status
 	return g
 }
 
-func (g *gateway) stop() {
-	_ = g.cmd.Process.Signal(syscall.SIGTERM)
-	done := make(chan error, 1)
-	go func() { done <- g.cmd.Wait() }()
-	select {
-	case err := <-done:
-		if err != nil {
-			g.t.Errorf("headgate did not stop cleanly: %v", err)
-		}
-	case <-time.After(20 * time.Second):
-		_ = g.cmd.Process.Kill()
-		g.t.Error("headgate did not stop within 20 s")
-	}
-	if errors := g.luaErrors(); errors != "" {
-		g.t.Errorf("the proxy's error log holds errors:\n%s", errors)
-	}
-	if g.t.Failed() {
-		g.t.Logf("headgate's log:\n%s", g.log)
-	}
-}
-
-// luaErrors gives the lines of the proxy's error log that no request may cause.
-func (g *gateway) luaErrors() string {
-	var bad strings.Builder
-	_ = filepath.WalkDir(g.dir, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.Contains(entry.Name(), "error") {
-			return nil //nolint:nilerr // a file that vanishes with the proxy has nothing to say
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil //nolint:nilerr // a log that vanishes with the proxy has nothing to say
-		}
-		for line := range strings.Lines(string(text)) {
-			if strings.Contains(line, "[alert]") || strings.Contains(line, "[emerg]") || strings.Contains(line, "lua entry thread aborted") {
-				bad.WriteString(line)
-			}
-		}
-		return nil
-	})
-	return bad.String()
-}
+// errorLog gives all that the proxy has told so far.
+func (g *gateway) errorLog() string { return product.ErrorLogs(g.dir) }
 
 // apply replaces the whole configuration with the given manifests and returns once it is served. Every
 // change carries a marker host of its own: when the marker answers, the change is live.
@@ -136,7 +66,7 @@ func (g *gateway) apply(manifests string) {
 	g.t.Helper()
 	n := g.applied.Add(1)
 	marker := fmt.Sprintf("marker-%d.invalid", n)
-	text := join(g.expand(manifests), ingress("marker", marker, "/", "Prefix", "marker"), g.service("marker"))
+	text := join(g.expand(manifests), ingress("marker", marker, "/", "Prefix", "marker", annotations("service-upstream", "false")), g.service("marker"))
 	temp := filepath.Join(g.manifests, ".case.yaml.tmp")
 	if err := os.WriteFile(temp, []byte(text), 0o600); err != nil {
 		g.t.Fatal(err)
@@ -150,6 +80,29 @@ func (g *gateway) apply(manifests string) {
 		last, err = g.try(request{url: "http://" + marker + "/"})
 		return err == nil && last.echoed.Name == "marker"
 	}, &last, &err)
+}
+
+// settled waits until no worker from before the last reload takes requests: for a tenth of a second some do, and the profiles
+// that the reload was for are not theirs.
+func (g *gateway) settled() {
+	g.t.Helper()
+	const workers = 2 // product.NewGateway configures so many
+	proxy, _ := g.status()["proxy"].(map[string]any)
+	master, _ := proxy["masterPid"].(float64)
+	g.await("the workers of the last reload alone take requests", func() bool {
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", int(master)))
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		taking := 0
+		for _, pid := range strings.Fields(string(children)) {
+			title, err := os.ReadFile("/proc/" + pid + "/cmdline")
+			if err == nil && strings.HasPrefix(string(title), "nginx: worker process") && !strings.Contains(string(title), "shutting down") {
+				taking++
+			}
+		}
+		return taking == workers
+	})
 }
 
 // await polls until ok holds; the deadline is far beyond any time that a healthy gateway needs.

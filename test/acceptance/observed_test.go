@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,27 +23,32 @@ import (
 	"headgate/test/product"
 )
 
-// startGRPC is a peer of HTTP/2 in the clear that answers as a gRPC server does: metadata, messages, trailers.
-func startGRPC(t *testing.T, name string) *echo {
+// rpc answers as a gRPC server does: metadata, messages, trailers.
+func rpc(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/grpc")
+	w.Header().Set("Trailer", "Grpc-Status, Grpc-Message")
+	w.Header().Set("X-Metadata", r.Proto+" "+r.Header.Get("X-Metadata")+" "+r.Header.Get("Te"))
+	_, _ = io.Copy(w, r.Body)
+	w.Header().Set("Grpc-Status", "0")
+	w.Header().Set("Grpc-Message", "well")
+}
+
+// startGRPC is a peer of HTTP/2 in the clear, or over TLS where there is a configuration for that.
+func startGRPC(t *testing.T, name string, over *tls.Config) *echo {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(rpc))
+	server.Config.ReadHeaderTimeout = 10 * time.Second
+	server.Config.Protocols = new(http.Protocols)
+	if over == nil {
+		server.Config.Protocols.SetUnencryptedHTTP2(true)
+		server.Start()
+	} else {
+		server.Config.Protocols.SetHTTP2(true)
+		server.TLS, server.EnableHTTP2 = over, true
+		server.StartTLS()
 	}
-	server := &http.Server{
-		Protocols: new(http.Protocols), ReadHeaderTimeout: 10 * time.Second,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "application/grpc")
-			w.Header().Set("Trailer", "Grpc-Status")
-			w.Header().Set("X-Metadata", r.Proto+" "+r.Header.Get("X-Metadata"))
-			_, _ = io.Copy(w, r.Body)
-			w.Header().Set("Grpc-Status", "0")
-		}),
-	}
-	server.Protocols.SetUnencryptedHTTP2(true)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { _ = server.Close() })
-	return &echo{name: name, address: l.Addr().String()}
+	t.Cleanup(server.Close)
+	return &echo{name: name, address: server.Listener.Addr().String()}
 }
 
 // call makes one call of gRPC over h2 TLS.
@@ -73,18 +79,25 @@ func (g *gateway) call(host, message string) (*http.Response, string, error) {
 	return res, string(body), err
 }
 
-// Row S14: backend-protocol GRPC, a call over h2 TLS, with trailers and metadata.
+// Row S14: backend-protocol GRPC and GRPCS, a call over h2 TLS, with trailers and metadata.
 func TestGRPCBackend(t *testing.T) {
 	g := start(t, "")
-	g.echoes["rpc"] = startGRPC(t, "rpc")
-	g.apply(join(g.service("rpc"), ingress("rpc", "rpc.test", "/", "Prefix", "rpc", annotations("backend-protocol", "GRPC"))))
+	g.echoes["rpc"] = startGRPC(t, "rpc", nil)
+	g.echoes["rpcs"] = startGRPC(t, "rpcs", &tls.Config{MinVersion: tls.VersionTLS12})
+	g.apply(join(g.service("rpc"), ingress("rpc", "rpc.test", "/", "Prefix", "rpc", annotations("backend-protocol", "GRPC")),
+		g.service("rpcs"), ingress("rpcs", "rpcs.test", "/", "Prefix", "rpcs", annotations("backend-protocol", "GRPCS"))))
+	g.settled()
 	const message = "\x00\x00\x00\x00\x05hello"
-	res, body, err := g.call("rpc.test", message)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if res.StatusCode != 200 || body != message || res.Trailer.Get("Grpc-Status") != "0" || res.Header.Get("X-Metadata") != "HTTP/2.0 mine" {
-		t.Errorf("%d %q, header %v, trailer %v", res.StatusCode, body, res.Header, res.Trailer)
+	for _, host := range []string{"rpc.test", "rpcs.test"} {
+		res, body, err := g.call(host, message)
+		if err != nil {
+			t.Errorf("%s: %v", host, err)
+			continue
+		}
+		if res.StatusCode != 200 || body != message || res.Header.Get("X-Metadata") != "HTTP/2.0 mine trailers" ||
+			res.Trailer.Get("Grpc-Status") != "0" || res.Trailer.Get("Grpc-Message") != "well" {
+			t.Errorf("%s: %d %q, header %v, trailer %v", host, res.StatusCode, body, res.Header, res.Trailer)
+		}
 	}
 }
 
@@ -126,12 +139,7 @@ func scrape(t *testing.T, address string) (text []byte, series map[string]float6
 func TestMetricsAfterTraffic(t *testing.T) {
 	address := product.FreeAddress(t)
 	t.Setenv("HEADGATE_METRICS_LISTEN", address)
-	log := filepath.Join(t.TempDir(), "access.log")
-	for d := filepath.Dir(log); d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	log := filepath.Join(product.PublicDir(t), "access.log")
 	g := start(t, fmt.Sprintf("accessLog: {path: %q, format: json}\n", log))
 	g.apply(join(g.service("shop"), ingress("shop", "shop.test", "/", "Prefix", "shop"),
 		ingress("quiet", "quiet.test", "/", "Prefix", "shop", annotations("enable-access-log", "false"))))

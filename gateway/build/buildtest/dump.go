@@ -107,6 +107,9 @@ func dumpTuning(w io.Writer, r *model.Route) {
 	if r.CookiePath != "" {
 		fmt.Fprintf(w, " cookiePath=%q", r.CookiePath)
 	}
+	if r.PeerHost != "" {
+		fmt.Fprintf(w, " peerHost=%q", r.PeerHost)
+	}
 	if r.NoAccessLog {
 		fmt.Fprint(w, " noLog")
 	}
