@@ -79,7 +79,7 @@ func (p *Proxy) test(ctx context.Context, path string) error {
 	more := []string{"-t", "-q"}
 	if p.cfg.PIDFile != "" {
 		// nginx -t makes the file. Each process has one of its own: nobody may write that of another user.
-		pid := fmt.Sprintf("%s.test-%d", p.cfg.PIDFile, os.Getpid())
+		pid := p.cfg.PIDFile + testPIDSuffix + strconv.Itoa(os.Getpid())
 		more = append(more, pidArgument(pid)...)
 		defer func() { _ = removeIfThere(pid) }() // an empty file more is no reason to refuse a configuration
 	}

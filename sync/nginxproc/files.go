@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 )
 
 // File is what a configuration names and nginx reads with it, such as a certificate with its key. It lies in
@@ -17,7 +20,11 @@ type File struct {
 	Content []byte
 }
 
-const filesDirMode = 0o750
+const (
+	filesDirMode = 0o750
+	// testPIDSuffix stands between Config.PIDFile and the process that runs nginx -t.
+	testPIDSuffix = ".test-"
+)
 
 // writeFiles puts files in place before a configuration that names them. What is there already stays: a name
 // stands for one content.
@@ -43,7 +50,39 @@ func (p *Proxy) writeFiles(files []File) error {
 	return syncFolder(p.cfg.FilesDir)
 }
 
-// pruneFiles removes the files that neither the configuration nor the last good one names: they hold keys.
+// tidy removes, once, what a process left that was killed while it made a configuration: the candidate, files with keys that
+// nobody names, and those that nginx -t makes.
+func (p *Proxy) tidy() {
+	if p.tidied {
+		return
+	}
+	p.tidied = true
+	if err := errors.Join(removeIfThere(p.candidate()), p.removeTestPIDs(), p.pruneFiles()); err != nil {
+		p.cfg.Log.Warn("what a process left that was killed stays", "err", err)
+	}
+}
+
+// removeTestPIDs removes the PID files of nginx -t whose process is gone.
+func (p *Proxy) removeTestPIDs() error {
+	if p.cfg.PIDFile == "" {
+		return nil
+	}
+	found, err := filepath.Glob(p.cfg.PIDFile + testPIDSuffix + "*")
+	if err != nil {
+		return fmt.Errorf("look for what nginx -t left: %w", err)
+	}
+	var errs []error
+	for _, path := range found {
+		pid, err := strconv.Atoi(strings.TrimPrefix(path, p.cfg.PIDFile+testPIDSuffix))
+		if err == nil && pid > 0 && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			errs = append(errs, removeIfThere(path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pruneFiles removes the files that no configuration names, for they hold keys: neither the one that is there, nor the last good
+// one, nor one that another process is checking.
 func (p *Proxy) pruneFiles() error {
 	if p.cfg.FilesDir == "" {
 		return nil
@@ -58,19 +97,22 @@ func (p *Proxy) pruneFiles() error {
 	if len(entries) == 0 {
 		return nil
 	}
-	var texts [][]byte
-	for _, conf := range []string{p.cfg.Conf, p.lastGood()} {
+	beside, err := filepath.Glob(p.cfg.Conf + ".*")
+	if err != nil {
+		return fmt.Errorf("look for configurations: %w", err)
+	}
+	var texts []byte
+	for _, conf := range append(beside, p.cfg.Conf) {
 		text, err := os.ReadFile(conf)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("look for certificates that nobody uses: %w", err) // better one too many than one too few
 		}
-		texts = append(texts, text)
+		texts = append(texts, text...)
 	}
 	var errs []error
 	for _, e := range entries {
 		path := filepath.Join(p.cfg.FilesDir, e.Name())
-		named := []byte(`"` + path + `"`)
-		if !bytes.Contains(texts[0], named) && !bytes.Contains(texts[1], named) {
+		if !bytes.Contains(texts, []byte(`"`+path+`"`)) {
 			errs = append(errs, removeIfThere(path))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -98,6 +99,47 @@ func TestFiles(t *testing.T) {
 	expect("mended", "c.pem")
 	if text, err := os.ReadFile(filepath.Join(b.path("tls"), "c.pem")); err != nil || string(text) != "# c.pem\n" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestTidy: what a daemon left that was killed between the first file of a configuration and its reload goes with the next one's
+// start, and nothing else does.
+func TestTidy(t *testing.T) {
+	b := newBench(t)
+	cfg := b.config()
+	cfg.FilesDir = b.path("tls")
+	first := New(cfg)
+	b.run(first)
+	b.apply(first, b.with(b.conf("one", "", ""), "a.pem"))
+	gone := exec.CommandContext(t.Context(), "true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.PIDFile = b.path("nginx.pid")
+	tests := func(pid int) string { return fmt.Sprintf("%s.test-%d", cfg.PIDFile, pid) }
+	left := []string{b.path("nginx.conf.new"), filepath.Join(cfg.FilesDir, "b.pem"), filepath.Join(cfg.FilesDir, ".b.pem123"), tests(gone.Process.Pid)}
+	boot := b.with(b.conf("boot", "", ""), "c.pem").Text // the unit of nginx is at it
+	if err := os.WriteFile(b.path("nginx.conf.boot"), boot, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stays := []string{filepath.Join(cfg.FilesDir, "a.pem"), filepath.Join(cfg.FilesDir, "c.pem"), tests(os.Getpid()), tests(0), cfg.PIDFile + ".test-x"}
+	for _, path := range append(slices.Clone(left), stays...) {
+		if err := os.WriteFile(path, []byte("# left\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !New(cfg).Adopt(t.Context()) {
+		t.Error("the proxy that runs is not taken over")
+	}
+	for _, path := range left {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there: %v", path, err)
+		}
+	}
+	for _, path := range stays {
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%v", err)
+		}
 	}
 }
 

@@ -76,6 +76,8 @@ type Config struct {
 	// ReloadUnit has an external nginx reloaded by whoever runs it, where this process may not signal it because
 	// it is another user's; UnitReloader makes one. nil: there is nobody to ask.
 	ReloadUnit func(context.Context) error
+	// Unit is that of systemd in which nginx runs; what its processes listen on is our own. "" where there is none.
+	Unit string
 	// Observer reads the control socket; *luapush.Client does.
 	Observer Observer
 	// Log may be nil.
@@ -110,6 +112,7 @@ type Proxy struct {
 	former  []*os.Process      // children of ours that handed over and have not ended yet
 	unwatch context.CancelFunc // makes Run watch another master; nil before it watches one
 	known   Condition          // what condition shows next
+	tidied  bool               // what a dead process left was removed
 }
 
 // New makes a Proxy; it starts nothing.
@@ -153,10 +156,12 @@ func (p *Proxy) publish() {
 	p.condition.Store(&c)
 }
 
-// Adopt takes over a proxy that runs already and can be spoken to. It starts none.
+// Adopt takes over a proxy that runs already and can be spoken to. It starts none. The first call removes what a process left
+// that was killed while it made a configuration.
 func (p *Proxy) Adopt(ctx context.Context) (running bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.tidy()
 	return p.find(ctx) && !p.unheard()
 }
 
@@ -187,7 +192,8 @@ func (p *Proxy) Resume(ctx context.Context) (running bool, err error) {
 
 // Apply makes nginx run c: write, nginx -t, rename, then reload (or, in managed mode, start), then
 // wait until a worker reports c.Generation. The error is a *ConfError when nginx does not accept c,
-// a *ReloadError when it did not come up, ErrNotRunning in external mode when there is no nginx,
+// a *ReloadError when it did not come up, ErrNotRunning in external mode when there is no nginx (within a *ReloadError where
+// others hold its addresses),
 // ErrSocketGone when there is one that cannot be spoken to; after these two c lies ready.
 // After a *ConfError or *ReloadError the configuration before is in place and, if it ran, runs.
 func (p *Proxy) Apply(ctx context.Context, c Conf) error {
@@ -204,6 +210,10 @@ func (p *Proxy) apply(ctx context.Context, c Conf) error {
 	if err := p.writeCandidate(ctx, c); err != nil {
 		return err
 	}
+	before, err := os.ReadFile(p.cfg.Conf)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("read the configuration that is there: %w", err)
+	}
 	if err := p.install(); err != nil {
 		return err
 	}
@@ -211,10 +221,14 @@ func (p *Proxy) apply(ctx context.Context, c Conf) error {
 	if err != nil {
 		return err
 	}
-	if !running && p.cfg.Mode != Managed {
-		return ErrNotRunning
+	switch {
+	case running:
+		err = p.reload(ctx, c.Generation, newIn(c.Text, before))
+	case p.cfg.Mode == Managed:
+		err = p.start(ctx, c.Generation)
+	default:
+		return p.notRunning(c)
 	}
-	err = p.load(ctx, c.Generation, running)
 	if err == nil {
 		return nil
 	}
@@ -224,11 +238,12 @@ func (p *Proxy) apply(ctx context.Context, c Conf) error {
 	return errors.Join(err, p.fallBack(back))
 }
 
-func (p *Proxy) load(ctx context.Context, generation string, running bool) error { //nolint:revive // an observed fact, not a switch
-	if !running {
-		return p.start(ctx, generation)
+// notRunning is ErrNotRunning, and says so where others hold what nginx would listen on: that keeps its unit from starting it.
+func (p *Proxy) notRunning(c Conf) error {
+	if held := p.occupied(addresses(c.Text)); len(held) > 0 {
+		return &ReloadError{Doing: "start", Taken: held, Cause: ErrNotRunning}
 	}
-	return p.reload(ctx, generation)
+	return ErrNotRunning
 }
 
 // fallBack puts the last good configuration in place and has nginx run it.

@@ -738,10 +738,11 @@ func TestAddressTaken(t *testing.T) {
 	}
 	err = p.Apply(t.Context(), b.conf("one", "", ""))
 	var failure *ReloadError
-	if !errors.As(err, &failure) || !slices.Equal(failure.Taken, []string{address}) {
+	if !errors.As(err, &failure) || len(failure.Taken) != 1 || failure.Taken[0].Address != address || failure.Taken[0].By.PID != os.Getpid() {
 		t.Errorf("error %v", err)
 	}
-	if err == nil || !strings.HasPrefix(err.Error(), "start nginx: "+address+" taken: ") || strings.Count(err.Error(), address) != 1 {
+	pid := strconv.Itoa(os.Getpid())
+	if text := fmt.Sprint(err); !strings.HasPrefix(text, "start nginx: "+address+" is taken by ") || !strings.Contains(text, "PID "+pid) || strings.Count(text, address) != 1 {
 		t.Errorf("error %v", err)
 	}
 	if err := l.Close(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
@@ -26,7 +27,7 @@ type ReloadError struct {
 	// Tail is what nginx wrote into its error log meanwhile.
 	Tail string
 	// Taken are the addresses that nginx could not listen on because another process does.
-	Taken []string
+	Taken []Taken
 	// Cause is the deadline, or how the process ended.
 	Cause error
 }
@@ -34,7 +35,11 @@ type ReloadError struct {
 // Error implements error.
 func (e *ReloadError) Error() string {
 	if len(e.Taken) > 0 {
-		return fmt.Sprintf("%s nginx: %s taken: free it or listen elsewhere", e.Doing, strings.Join(e.Taken, ", "))
+		words := make([]string, len(e.Taken))
+		for i, t := range e.Taken {
+			words[i] = t.String()
+		}
+		return fmt.Sprintf("%s nginx: %s, or listen elsewhere", e.Doing, strings.Join(words, "; "))
 	}
 	s := fmt.Sprintf("%s nginx: no worker of the new generation reported: %v", e.Doing, e.Cause)
 	if e.Tail != "" {
@@ -46,10 +51,16 @@ func (e *ReloadError) Error() string {
 // Unwrap gives Cause.
 func (e *ReloadError) Unwrap() error { return e.Cause }
 
-// failed makes the error of a start or reload from what nginx wrote meanwhile.
-func failed(doing string, logs *tails, cause error) *ReloadError {
+// failed makes the error of a start or reload from what nginx wrote meanwhile, and from who listens now.
+func (p *Proxy) failed(doing string, logs *tails, cause error) *ReloadError {
 	tail := logs.text()
-	return &ReloadError{Doing: doing, Tail: tail, Taken: taken(tail), Cause: cause}
+	e := &ReloadError{Doing: doing, Tail: tail, Taken: p.occupied(logs.binds), Cause: cause}
+	for _, address := range taken(tail) {
+		if !slices.ContainsFunc(e.Taken, func(t Taken) bool { return t.Address == address }) {
+			e.Taken = append(e.Taken, Taken{Address: address}) // by somebody who has gone meanwhile
+		}
+	}
+	return e
 }
 
 // bindFailed is what nginx writes for an address in use (EADDRINUSE), once for each of five tries.
@@ -71,21 +82,21 @@ var (
 	errGaveUp = errors.New("nginx gave up the new configuration")
 )
 
-// reload signals the master and waits for the generation.
-func (p *Proxy) reload(ctx context.Context, generation string) error {
-	logs := p.openTails()
+// reload signals the master and waits for the generation. binds are the addresses that it did not listen on before.
+func (p *Proxy) reload(ctx context.Context, generation string, binds []netip.AddrPort) error {
+	logs := p.openTails(binds)
 	if err := p.hangUp(ctx); err != nil {
 		return err
 	}
 	if err := p.await(ctx, logs, func(s luapush.State) bool { return reported(s, generation) }); err != nil {
-		return failed("reload", logs, err)
+		return p.failed("reload", logs, err)
 	}
 	return nil
 }
 
 // hangUp has the master read its configuration. The signal goes first: it costs nothing, and needs nobody else.
 func (p *Proxy) hangUp(ctx context.Context) error {
-	err := p.master.signal(unix.SIGHUP)
+	err := p.signalReload(p.master)
 	if p.cfg.ReloadUnit == nil || !errors.Is(err, os.ErrPermission) {
 		return err
 	}
@@ -118,7 +129,7 @@ func (p *Proxy) start(ctx context.Context, generation string) error {
 		return fmt.Errorf("open the output of nginx: %w", err)
 	}
 	defer func() { _ = out.Close() }() // the child has its own
-	logs := p.openTails()
+	logs := p.openTails(p.binds())
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), p.cfg.Binary, p.arguments(p.cfg.Conf)...) //nolint:gosec // the administrator's own binary
 	cmd.Env = append(environment(), inherited.environment()...)
 	cmd.ExtraFiles = inherited.files
@@ -136,12 +147,12 @@ func (p *Proxy) start(ctx context.Context, generation string) error {
 	}
 	if !inherited.none() {
 		if err := p.relieve(ctx, logs, m, inherited.from); err != nil {
-			return errors.Join(failed("start", logs, err), p.discard(ctx, cmd.Process, m))
+			return errors.Join(p.failed("start", logs, err), p.discard(ctx, cmd.Process, m))
 		}
 	}
 	err = p.await(ctx, logs, func(s luapush.State) bool { return s.MasterPID == pid && reported(s, generation) }, m)
 	if err != nil {
-		return errors.Join(failed("start", logs, err), p.discard(ctx, cmd.Process, m))
+		return errors.Join(p.failed("start", logs, err), p.discard(ctx, cmd.Process, m))
 	}
 	m, _ = inspect(pid) // now with the title that nginx gave itself
 	p.cfg.Log.Info("proxy started", "pid", pid)
@@ -170,12 +181,17 @@ func (p *Proxy) discard(ctx context.Context, child *os.Process, m process) error
 	return err
 }
 
-// await polls the proxy's state until done says yes, the deadline passes, nginx logs that it gave up,
-// or one of the processes ends.
+// bindPatience is longer than nginx tries to listen: five times, with half a second between
+// (ngx_open_listening_sockets).
+const bindPatience = 3 * time.Second
+
+// await polls the proxy's state until done says yes, the deadline passes, nginx logs that it gave up (or must have, because
+// an address is another's), or one of the processes ends.
 func (p *Proxy) await(ctx context.Context, logs *tails, done func(luapush.State) bool, living ...process) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.ReloadTimeout)
 	defer cancel()
 	var broken error
+	late := time.Now().Add(bindPatience)
 	err := poll(ctx, 10*time.Millisecond, func() bool {
 		for _, l := range living {
 			if !l.alive() {
@@ -193,6 +209,13 @@ func (p *Proxy) await(ctx context.Context, logs *tails, done func(luapush.State)
 		if gaveUp(logs.text()) {
 			broken = errGaveUp
 			return true
+		}
+		if time.Now().After(late) {
+			late = late.Add(bindPatience)
+			if len(p.occupied(logs.binds)) > 0 {
+				broken = errGaveUp
+				return true
+			}
 		}
 		return false
 	})
@@ -330,10 +353,21 @@ func (p *Proxy) stopMaster(ctx context.Context) error {
 type tails struct {
 	paths   []string
 	offsets []int64
+	// binds are the addresses that nginx listens on from then on: in external mode no log tells where it cannot.
+	binds []netip.AddrPort
 }
 
-func (p *Proxy) openTails() *tails {
-	t := &tails{}
+// binds are the addresses of the configuration on disk.
+func (p *Proxy) binds() []netip.AddrPort {
+	text, err := os.ReadFile(p.cfg.Conf)
+	if err != nil {
+		return nil // nginx says so, too
+	}
+	return addresses(text)
+}
+
+func (p *Proxy) openTails(binds []netip.AddrPort) *tails {
+	t := &tails{binds: binds}
 	for _, path := range []string{p.cfg.ErrorLog, p.cfg.Output} {
 		if path == "" {
 			continue

@@ -78,21 +78,22 @@ func (p *Proxy) Launch(ctx context.Context) error {
 	if err := removeIfThere(p.cfg.PIDFile); err != nil {
 		return err
 	}
+	logs := &tails{binds: p.binds()}
 	child, err := p.detach(ctx, &inherited)
 	if err != nil {
-		return failed("start", &tails{}, err)
+		return p.failed("start", logs, err)
 	}
 	inherited.close() // or connections would wait here for nobody, should all workers end
 	m, err := p.launched(ctx, child)
 	if err != nil {
-		return failed("start", &tails{}, err)
+		return p.failed("start", logs, err)
 	}
 	if err := p.endThese(ctx, func(o process) bool { return among(inherited.from, o) }); err != nil {
 		return err
 	}
-	if err := p.await(ctx, &tails{}, func(s luapush.State) bool { return s.MasterPID == m.pid && reported(s, "") }, m); err != nil {
+	if err := p.await(ctx, logs, func(s luapush.State) bool { return s.MasterPID == m.pid && reported(s, "") }, m); err != nil {
 		// Nobody knows yet that it is there: it must not hold the ports.
-		return errors.Join(failed("start", &tails{}, err), m.signal(unix.SIGTERM))
+		return errors.Join(p.failed("start", logs, err), m.signal(unix.SIGTERM))
 	}
 	p.watch(m, nil)
 	return nil
@@ -176,7 +177,7 @@ func (p *Proxy) HangUp(ctx context.Context) error {
 	if !ok {
 		return ErrNotRunning
 	}
-	return m.signal(unix.SIGHUP)
+	return p.signalReload(m)
 }
 
 // Quit ends the master and its workers: gracefully for Config.StopTimeout, then less so. Where none runs, workers
@@ -237,7 +238,7 @@ func (p *Proxy) Upgrade(ctx context.Context) (lingers bool, err error) {
 	}
 	after, err := p.successor(ctx, before)
 	if err != nil {
-		return false, failed("upgrade", &tails{}, err)
+		return false, p.failed("upgrade", &tails{}, err)
 	}
 	if err := p.succeed(ctx, before, after); err != nil {
 		return false, err
@@ -285,7 +286,7 @@ func (p *Proxy) succeed(ctx context.Context, before, after process) error {
 		err = p.await(ctx, &tails{}, func(s luapush.State) bool { return s.MasterPID == after.pid && reported(s, "") }, after)
 	}
 	if err != nil {
-		return errors.Join(failed("upgrade", &tails{}, err), before.signal(unix.SIGHUP), after.signal(unix.SIGQUIT))
+		return errors.Join(p.failed("upgrade", &tails{}, err), before.signal(unix.SIGHUP), after.signal(unix.SIGQUIT))
 	}
 	if err := before.signal(unix.SIGQUIT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
