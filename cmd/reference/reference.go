@@ -146,11 +146,15 @@ func annotationList() string {
 	fmt.Fprintf(&b, `# Annotations
 
 The annotations of ingress-nginx that headgate serves, under the prefix %s/ (or what annotationsPrefix names).
-One that is known from ingress-nginx and not served yet is told as a problem of the Ingress (Unsupported), and the
-Ingress is served without it. A value that cannot be read keeps the last good version of the Ingress. One that does
-nothing beside the others is told, too (UnusedAnnotation).
+One that is known from ingress-nginx and [not served yet](#not-served-yet) is told as a problem of the Ingress (Unsupported).
+A value that cannot be read keeps the last good version of the Ingress; where there is none, its paths answer 503. One
+that does nothing beside the others is told, too (UnusedAnnotation).
 
 Two Ingresses may balance one Service in different ways: each way keeps its own account of the peers.
+
+backend-protocol, proxy-ssl-…, fastcgi-index, buffers, proxy-next-upstream, proxy-http-version and that there is an upstream-vhost are written into nginx.conf,
+once for each combination of values: a new one costs a reload, everything else is pushed. A namespace gets at most 500 combinations, those
+of its oldest Ingresses; the paths of others answer 503 (TooManySettings).
 
 | annotation | values | default | scope | risk | meaning |
 |---|---|---|---|---|---|
@@ -160,6 +164,7 @@ Two Ingresses may balance one Service in different ways: each way keeps its own 
 			cell(a.Doc+" Example: `"+a.Example+"`."))
 	}
 	serviceAnnotations(&b)
+	pendingAnnotations(&b)
 	return strings.Replace(b.String(), annotations.DefaultPrefix+"/ (", annotations.DefaultPrefix+"/` (", 1)
 }
 
@@ -178,6 +183,45 @@ their address, for as long as sessionAffinityConfig says.
 	for _, a := range annotations.OfService() {
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", a.Name, cell(a.Values), cell(a.Default), cell(a.Doc+" Example: `"+a.Example+"`."))
 	}
+}
+
+// pendingAnnotations groups those that wait for the same.
+func pendingAnnotations(b *strings.Builder) {
+	b.WriteString(`
+## Not served yet
+
+What becomes of an Ingress with one of these, and what it waits for.
+
+| annotations | the Ingress | waits for |
+|---|---|---|
+`)
+	type group struct {
+		meanwhile annotations.Meanwhile
+		lacking   string
+	}
+	var order []group
+	names := map[group][]string{}
+	for _, p := range annotations.NotYet() {
+		g := group{p.Meanwhile, p.Lacking}
+		if names[g] == nil {
+			order = append(order, g)
+		}
+		names[g] = append(names[g], "`"+p.Name+"`")
+	}
+	for _, g := range order {
+		fmt.Fprintf(b, "| %s | %s | %s |\n", strings.Join(names[g], ", "), meanwhile(g.meanwhile), cell(g.lacking))
+	}
+}
+
+func meanwhile(m annotations.Meanwhile) string {
+	switch m {
+	case annotations.Withhold:
+		return "its paths answer 503, for without the annotation they would be open to everybody"
+	case annotations.LeaveOut:
+		return "is left out, for without the annotation it would take over the paths of its main Ingress (`false`: is served)"
+	case annotations.ServeWithout:
+	}
+	return "is served without it"
 }
 
 func metrics() string {

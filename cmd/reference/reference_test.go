@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,11 @@ func TestPagesHoldEveryEntryOfTheirList(t *testing.T) {
 			t.Errorf("annotations.md lacks %s", a.Name)
 		}
 	}
+	for _, name := range annotations.Names() {
+		if n := strings.Count(pages["annotations.md"], "`"+name+"`"); n == 0 {
+			t.Errorf("annotations.md says nothing of %s", name)
+		}
+	}
 	for _, m := range admin.MetricDocs() {
 		if !strings.Contains(pages["metrics.md"], "| `"+m.Name+"` |") {
 			t.Errorf("metrics.md lacks %s", m.Name)
@@ -59,6 +65,44 @@ func TestDefaults(t *testing.T) {
 		if got := defaultOf(key); got != want {
 			t.Errorf("default of %s: %s, want %s", key, got, want)
 		}
+	}
+}
+
+// TestNotServedYet: what is not served stands in a row that says what becomes of its Ingress.
+func TestNotServedYet(t *testing.T) {
+	_, section, found := strings.Cut(Pages(tree())["annotations.md"], "\n## Not served yet\n")
+	if !found {
+		t.Fatal("annotations.md has no such section")
+	}
+	for _, p := range annotations.NotYet() {
+		at := strings.Index(section, "`"+p.Name+"`")
+		if at < 0 {
+			t.Errorf("%s is missing", p.Name)
+			continue
+		}
+		row, _, _ := strings.Cut(section[at:], "\n")
+		if want := meanwhile(p.Meanwhile); !strings.Contains(row, "| "+want+" |") || !strings.Contains(row, p.Lacking) {
+			t.Errorf("%s: %q says neither %q nor %q", p.Name, row, want, p.Lacking)
+		}
+	}
+}
+
+// TestDefaultsOfAnnotations: where an annotation leaves it to a setting, the page tells that setting's default.
+func TestDefaultsOfAnnotations(t *testing.T) {
+	setting := regexp.MustCompile(`the setting ([A-Za-z.]+) \(([^)]*)\)`)
+	same := map[string]string{"on": "true", "0": "0s"}
+	checked := 0
+	for _, a := range slices.Concat(annotations.All(), annotations.OfService()) {
+		for _, found := range setting.FindAllStringSubmatch(a.Default, -1) {
+			want := found[2]
+			if got := defaultOf(found[1]); got != want && got != same[want] {
+				t.Errorf("%s says that %s is %s by default; it is %s", a.Name, found[1], want, got)
+			}
+			checked++
+		}
+	}
+	if checked < 10 {
+		t.Errorf("only %d annotations name a setting", checked)
 	}
 }
 

@@ -43,6 +43,7 @@ func TestChaos(t *testing.T) {
 		{"watch compacted", watchCompacted},
 		{"API server restarted, etcd restored", apiRestarted},
 		{"absurd loss", absurdLoss},
+		{"endpoints lost", endpointsLost},
 		{"watch hangs", watchHangs},
 		{"too many requests", tooManyRequests},
 		{"credentials replaced and expired", credentialsReplaced},

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -138,6 +139,57 @@ func absurdLoss(w *world) {
 	w.t.Logf("let go: %+v", accepted.Held) // null on a machine so slow that a second reading has confirmed the loss
 	w.awaitCode("http://doubtful-0.test/", http.StatusNotFound)
 	w.awaitStatus("nothing is held any more", func(s admin.Status) bool { return s.LossGuard.Held == nil && well(s) })
+	l.stop()
+}
+
+// endpointsLost: most endpoints go while the API server is away. The proxy keeps them, requests go on, and a complete reading in
+// good order lets them go, without anybody's word.
+func endpointsLost(w *world) {
+	const many = 60 // more than half of all that there are
+	crowd := func(n int) string {
+		text := service("crowd", backendB) + "---" + ingress("crowd", "crowd.test", "crowd")
+		for i := range n - 1 {
+			text = strings.Replace(text, "endpoints: [", fmt.Sprintf("endpoints: [{addresses: [10.244.9.%d], conditions: {ready: true}}, ", i+1), 1)
+		}
+		return text
+	}
+	peers := func(want int) {
+		w.t.Helper()
+		harnessEventually(w.t, patience, func() error {
+			ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+			defer cancel()
+			view, err := w.control.View(ctx, "default/crowd/80")
+			if err == nil && len(view.Peers) != want {
+				err = fmt.Errorf("the proxy has %d peers, want %d", len(view.Peers), want)
+			}
+			return err
+		})
+	}
+	w.cluster.Apply(w.t, crowd(many))
+	peers(many)
+	l := w.load()
+	w.api.network.cut()
+	w.awaitStatus("cut off", unwell)
+	w.cluster.Apply(w.t, crowd(1))
+	w.change()
+	w.api.network.flow()
+	w.awaitStatus("the loss is held back", func(s admin.Status) bool {
+		h := s.LossGuard.Held
+		return h != nil && h.Before.Endpoints >= many && h.Now.Endpoints < many/2
+	})
+	w.changeServed()
+	peers(many)
+	// The guard waits for half a minute without trouble before it asks for another reading.
+	harnessEventually(w.t, 2*patience, func() error {
+		s, err := w.status()
+		if err == nil && s.LossGuard.Held != nil {
+			err = fmt.Errorf("still held: %+v", s.LossGuard.Held)
+		}
+		return err
+	})
+	peers(1)
+	w.serves(target{"http://crowd.test/", "b"})
+	w.cluster.Delete(w.t, crowd(1))
 	l.stop()
 }
 

@@ -27,6 +27,7 @@ func files(t *testing.T, binary string) {
 		{"disk full", diskFull},
 		{"disk read-only", diskReadOnly},
 		{"state log damaged", stateLogDamaged},
+		{"daemon killed before a reload", killedBeforeReload},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(newFolder(t, binary)) })
 	}

@@ -5,7 +5,6 @@ package hostile
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,10 +13,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -58,135 +57,32 @@ type gateway struct {
 	dir         string
 	manifests   string
 	http, https string // "127.0.0.1:port"
+	metrics     string // likewise
 	binary      string
 	cmd         *exec.Cmd
-	log         *syncBuffer
 	marks       atomic.Int64
 	backends    map[string]*backend
 }
 
-// syncBuffer is a bytes.Buffer that a process writes while a test reads it.
-type syncBuffer struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-// start runs headgate with a small configuration and extra top-level keys in YAML.
-func start(t *testing.T, extra string) *gateway {
+// start runs headgate with a small configuration, extra top-level keys in YAML, and variables of its environment.
+func start(t *testing.T, extra string, variables ...string) *gateway {
 	t.Helper()
-	product.LookAt(t)
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := publicDir(t)
-	g := &gateway{
-		t: t, dir: dir, manifests: filepath.Join(dir, "manifests"),
-		http: product.FreeAddress(t), https: product.FreeAddress(t), log: &syncBuffer{}, backends: map[string]*backend{},
-	}
-	if err := os.Mkdir(g.manifests, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	conf := fmt.Sprintf(`
-manifests: [%q]
-listeners: {http: [%q], https: [%q]}
-proxy: {mode: managed, stopWithDaemon: true, workerProcesses: 2}
-upstreams: {allowLoopback: true}
-metrics: {listen: ""}
-stateDir: %q
-runtimeDir: %q
-%s`, g.manifests, g.http, g.https, filepath.Join(dir, "state"), filepath.Join(dir, "run"), extra)
-	file := filepath.Join(dir, "headgate.yaml")
-	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	g.binary = path
-	//nolint:usetesting // it is ended by stop, which runs after the test's context has ended
-	g.cmd = exec.CommandContext(context.Background(), path, "run", "--config", file)
-	g.cmd.Stdout, g.cmd.Stderr = g.log, g.log
-	if err := g.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(g.stop)
-	return g
-}
-
-// publicDir is a folder of the test that nginx's workers, who are another user, can reach.
-func publicDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
-func (g *gateway) stop() {
-	_ = g.cmd.Process.Signal(syscall.SIGTERM)
-	done := make(chan error, 1)
-	go func() { done <- g.cmd.Wait() }()
-	select {
-	case err := <-done:
-		if err != nil {
-			g.t.Errorf("headgate did not stop cleanly: %v", err)
-		}
-	case <-time.After(patience):
-		_ = g.cmd.Process.Kill()
-		g.t.Errorf("headgate did not stop within %s", patience)
-	}
-	if lines := complaints(g.dir); lines != "" {
-		g.t.Errorf("the proxy's error log holds what no input may cause:\n%s", lines)
-	}
-	for _, word := range []string{"panic:", "goroutine 1 [", "fatal error:", "DATA RACE"} {
-		if strings.Contains(g.log.String(), word) {
-			g.t.Errorf("headgate's log holds %q", word)
-		}
-	}
-	if g.t.Failed() {
-		g.t.Logf("headgate's log:\n%s", tail(g.log.String(), 8_000))
+	p := product.NewGateway(t, extra)
+	p.Env = append(environment(), variables...)
+	p.Start(path)
+	return &gateway{
+		t: t, dir: p.Dir, manifests: p.Manifests, http: p.HTTP, https: p.HTTPS, metrics: p.Metrics,
+		binary: path, cmd: p.Cmd, backends: map[string]*backend{},
 	}
 }
 
-// complaints gives the lines of error logs below dir that neither a request nor an object may cause.
-func complaints(dir string) string {
-	var bad strings.Builder
-	_ = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.Contains(entry.Name(), "error") {
-			return nil //nolint:nilerr // likewise for a folder
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil //nolint:nilerr // a log that vanishes with the proxy has nothing to say
-		}
-		for line := range strings.Lines(string(text)) {
-			// nginx's word for a handshake that OpenSSL refused for a reason that nginx has no name for.
-			if strings.Contains(line, "[crit]") && strings.Contains(line, "SSL_do_handshake() failed") {
-				continue
-			}
-			for _, mark := range []string{"[alert]", "[emerg]", "[crit]", "lua entry thread aborted", "failed to run", "stack traceback"} {
-				if strings.Contains(line, mark) {
-					bad.WriteString(line)
-					break
-				}
-			}
-		}
-		return nil
-	})
-	return bad.String()
+// environment is that of the tests, whose own variables are none of the product's configuration.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HEADGATE_") })
 }
 
 // write puts one file into the folder of manifests, as an editor does: whole, by a rename.
@@ -267,16 +163,22 @@ func (g *gateway) exchange(raw, method string) (answer, error) {
 type daemonStatus struct {
 	Ready    bool
 	Error    string
+	PID      int
 	Problems []problem
 	TooLarge []string
 	Reloads  map[string]int
 	Failures int
 	Proxy    struct {
-		Restarts int
-		Workers  []struct {
+		Reachable           bool
+		Restarts, MasterPID int
+		Workers             []struct {
 			PID    int
 			Errors []string
 		}
+	}
+	Health struct {
+		Up, Down, Unknown, Running int
+		LateMs, Succeeded, Failed  int64
 	}
 }
 
@@ -287,8 +189,9 @@ type problem struct {
 
 func (g *gateway) status() daemonStatus {
 	g.t.Helper()
-	out, err := exec.CommandContext(context.Background(), g.binary, "status", "-o", "json",
-		"--config", filepath.Join(g.dir, "headgate.yaml")).Output()
+	cmd := exec.CommandContext(context.Background(), g.binary, "status", "-o", "json", "--config", filepath.Join(g.dir, "headgate.yaml"))
+	cmd.Env = environment()
+	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		g.t.Fatal(err)
@@ -300,25 +203,17 @@ func (g *gateway) status() daemonStatus {
 	return s
 }
 
-// told looks for a problem whose origin begins with origin and whose message and field hold all words.
+// told waits for a problem whose origin begins with origin and whose message and field hold all words: what is served can be
+// seen a moment before the status tells of it.
 func (g *gateway) told(origin string, words ...string) {
 	g.t.Helper()
-	var seen []string
-	for _, p := range g.status().Problems {
-		text := strings.Join([]string{p.Kind, p.Name, p.Field, p.Reason, p.Message}, " ")
-		if !strings.HasPrefix(p.Origin, origin) {
-			continue
-		}
-		seen = append(seen, p.Origin+" "+text)
-		missing := false
-		for _, w := range words {
-			missing = missing || !strings.Contains(text, w)
-		}
-		if !missing {
-			return
-		}
-	}
-	g.t.Errorf("no problem of %s says %q; it has %q", origin, words, cut(strings.Join(seen, "\n"), 4000))
+	g.await(fmt.Sprintf("a problem of %s says %q", origin, words), func() bool {
+		return slices.ContainsFunc(g.status().Problems, func(p problem) bool {
+			text := strings.Join([]string{p.Kind, p.Name, p.Field, p.Reason, p.Message}, " ")
+			lacks := func(word string) bool { return !strings.Contains(text, word) }
+			return strings.HasPrefix(p.Origin, origin) && !slices.ContainsFunc(words, lacks)
+		})
+	})
 }
 
 func cut(s string, most int) string {
@@ -326,11 +221,4 @@ func cut(s string, most int) string {
 		return s
 	}
 	return s[:most] + fmt.Sprintf("… (%d bytes)", len(s))
-}
-
-func tail(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return fmt.Sprintf("(%d bytes) …", len(s)) + s[len(s)-most:]
 }

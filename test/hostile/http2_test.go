@@ -166,13 +166,15 @@ func (g *gateway) dialHTTP2(sni string) (*h2, error) {
 		return nil, err
 	}
 	c := &h2{conn: conn, framer: http2.NewFramer(conn, conn)}
-	c.hpack = hpack.NewEncoder(&c.block)
+	c.encode()
 	c.framer.AllowIllegalWrites = true
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		return nil, err
 	}
 	return c, c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
 }
+
+func (c *h2) encode() { c.hpack = hpack.NewEncoder(&c.block) }
 
 // headers sends fields as HEADERS and CONTINUATION frames.
 func (c *h2) headers(id uint32, fields []field, end bool) error {
@@ -331,6 +333,12 @@ func floods(t *testing.T, g *gateway) {
 				}
 			}
 			g.wants("one.test", "/", "200 one")
+			if name == "rapid reset" {
+				g.await("the streams are counted", func() bool {
+					s, err := g.scrape()
+					return err == nil && s.sum("headgate_proxy_requests_total", `host="one.test"`, `status="499"`) > 0
+				})
+			}
 		})
 	}
 }

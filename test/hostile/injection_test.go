@@ -123,7 +123,7 @@ func sameBut(a, b string) bool {
 // Strings that never saw an API server or a parser of ours reach no line of nginx.conf: the text is the one of
 // a harmless model.
 func TestNoStringOfTheModelInTheConfiguration(t *testing.T) {
-	l, _ := layout(t, publicDir(t))
+	l, _ := layout(t, product.PublicDir(t))
 	tame := confOf(t, hostileModel("x"), l)
 	for _, s := range hostileStrings() {
 		text := confOf(t, hostileModel(s), l)
@@ -189,7 +189,7 @@ func FuzzModelStrings(f *testing.F) {
 // A scheme that is none is the one string of the model that Render itself must refuse; the layout's are the
 // administrator's, and refused where they are not plain.
 func TestLayoutRefusesSyntax(t *testing.T) {
-	dir := publicDir(t)
+	dir := product.PublicDir(t)
 	good, _ := layout(t, dir)
 	for _, s := range []string{`"`, "'", ";", "{", "}", "$host", "`", "\\", "\n", "\x00", "\x7f"} {
 		for name, set := range map[string]func(*nginxconf.Layout){
@@ -233,9 +233,9 @@ type proxy struct {
 
 func startProxy(t *testing.T) *proxy {
 	t.Helper()
-	dir := publicDir(t)
+	dir := product.PublicDir(t)
 	l, found := layout(t, dir)
-	p := &proxy{gateway: gateway{t: t, dir: dir, http: product.FreeAddress(t), log: &syncBuffer{}}, encoder: luastate.NewEncoder()}
+	p := &proxy{gateway: gateway{t: t, dir: dir, http: product.FreeAddress(t)}, encoder: luastate.NewEncoder()}
 	m := &model.Model{Settings: settings(), Listeners: []model.Listener{{Address: netip.MustParseAddrPort(p.http), Scheme: model.HTTP}}}
 	config, err := nginxconf.Render(m, l)
 	if err != nil {
@@ -254,14 +254,9 @@ func startProxy(t *testing.T) *proxy {
 	//nolint:usetesting // it is ended by stop, in the right order and with SIGTERM
 	p.cmd = exec.CommandContext(context.Background(), found.Binary, "-p", dir, "-c", conf, "-e", dir+"/error.log")
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	product.Run(t, p.cmd, dir)
 	p.client = luapush.New(luapush.Config{Socket: l.ControlSocket, Timeout: patience})
-	t.Cleanup(func() {
-		p.client.Close()
-		p.stop()
-	})
+	t.Cleanup(p.client.Close)
 	deadline := time.Now().Add(patience)
 	for {
 		_, err := p.client.State(t.Context())

@@ -116,7 +116,10 @@ func (g *gateway) service(name string) string {
 	return service(name, g.backend(name).address)
 }
 
-func service(name string, addresses ...string) string {
+func service(name string, addresses ...string) string { return serviceWith(name, nil, addresses...) }
+
+// serviceWith is a Service with annotations, each "name: value", under our own prefix.
+func serviceWith(name string, annotations []string, addresses ...string) string {
 	var endpoints []string
 	port := "80"
 	for _, a := range addresses {
@@ -124,10 +127,15 @@ func service(name string, addresses ...string) string {
 		port = p
 		endpoints = append(endpoints, fmt.Sprintf("{addresses: [%q]}", host))
 	}
+	var ours []string
+	for _, a := range annotations {
+		key, value, _ := strings.Cut(a, ": ")
+		ours = append(ours, quote("headgate.io/"+key)+": "+quote(value))
+	}
 	return fmt.Sprintf(`---
 apiVersion: v1
 kind: Service
-metadata: {name: %[1]s}
+metadata: {name: %[1]s, annotations: {%[4]s}}
 spec: {clusterIP: 10.96.0.10, ports: [{name: web, port: 80, targetPort: http}]}
 ---
 apiVersion: discovery.k8s.io/v1
@@ -136,7 +144,7 @@ metadata: {name: %[1]s-1, labels: {kubernetes.io/service-name: %[1]s}}
 addressType: IPv4
 ports: [{name: web, port: %[2]s, protocol: TCP}]
 endpoints: [%[3]s]
-`, name, port, strings.Join(endpoints, ", "))
+`, name, port, strings.Join(endpoints, ", "), strings.Join(ours, ", "))
 }
 
 // tlsPair is a fresh self-signed certificate and its key, both PEM.

@@ -8,6 +8,7 @@ import (
 
 	"headgate/gateway/model"
 	"headgate/gateway/nginxconf"
+	"headgate/test/product"
 )
 
 // profileModel has one profile with a TLS identity and one with FastCGI parameters, neither seen by any parser of ours;
@@ -86,7 +87,7 @@ func checkProfiles(tb testing.TB, l nginxconf.Layout, s string) {
 // Strings that went around every check of build: what is no name, no cipher list, no parameter leaves its profile out;
 // what is one stands where it belongs, as data.
 func TestHostileProfiles(t *testing.T) {
-	l, _ := layout(t, publicDir(t))
+	l, _ := layout(t, product.PublicDir(t))
 	l.TLSDir = "/run/headgate/tls"
 	for _, s := range hostileStrings() {
 		checkProfiles(t, l, s)

@@ -214,7 +214,7 @@ func (t *tokens) lua() (string, error) {
 // directiveNames are those that headgate writes, by context. A new one belongs here once somebody has looked at
 // where its values come from.
 func directiveNames() map[string][]string {
-	profile := []string{"client_max_body_size", "proxy_http_version", "grpc_buffer_size", "grpc_set_header", "fastcgi_param", "fastcgi_index"}
+	profile := []string{"client_max_body_size", "client_body_buffer_size", "proxy_http_version", "proxy_set_header", "grpc_buffer_size", "grpc_set_header", "fastcgi_param", "fastcgi_index"}
 	for _, module := range []string{"proxy", "grpc", "fastcgi"} {
 		for _, word := range []string{
 			"buffering", "request_buffering", "buffer_size", "buffers", "busy_buffers_size", "max_temp_file_size", "next_upstream", "pass",
@@ -237,9 +237,10 @@ func directiveNames() map[string][]string {
 			"set_real_ip_from", "real_ip_header", "real_ip_recursive", "proxy_set_header", "upstream", "server", "proxy_headers_hash_max_size", "proxy_headers_hash_bucket_size"},
 		"upstream": {"server", "balancer_by_lua_block", "keepalive", "keepalive_time", "keepalive_timeout", "keepalive_requests"},
 		"server": {"listen", "http2", "server_name", "ssl_certificate", "ssl_certificate_key", "ssl_certificate_by_lua_block", "proxy_hide_header", "add_header",
-			"server_rewrite_by_lua_block", "log_by_lua_block", "location", "access_log", "client_max_body_size", "client_body_buffer_size", "client_body_in_single_buffer", "keepalive_timeout",
+			"server_rewrite_by_lua_block", "log_by_lua_block", "header_filter_by_lua_block", "location", "access_log", "client_max_body_size", "client_body_buffer_size", "client_body_in_single_buffer", "keepalive_timeout",
 			"default_type", "error_page", "large_client_header_buffers", "proxy_request_buffering", "proxy_buffering", "proxy_buffer_size", "proxy_buffers", "proxy_next_upstream"},
-		"location": append(profile, "grpc_ignore_headers", "fastcgi_ignore_headers", "content_by_lua_block", "return", "internal", "default_type", "access_log"),
+		"location": append(profile, "grpc_ignore_headers", "fastcgi_ignore_headers", "content_by_lua_block", "return", "if", "internal", "default_type", "access_log"),
+		"if":       {"return"},
 	}
 }
 

@@ -230,6 +230,80 @@ func TestKilledWorkerLeaksNothing(t *testing.T) {
 	p.waitInFlight(0)
 }
 
+// TestQueueOutlivesAWorker: a worker is killed with requests at the peer and in its queue. Its places are given to those who
+// wait in the other worker, nobody waits for ever, and the bound holds afterwards, for the worker that comes in its place, too.
+func TestQueueOutlivesAWorker(t *testing.T) {
+	peer := dpNewWirePeer(t, dpHolds)
+	p := dpServeUpstream(t, &model.Upstream{
+		Peers: dpWirePeers(peer), Limits: model.Limits{PeerRequests: 2, Queue: 100, QueueTimeout: dpDeadline},
+	}, nil)
+	workers := p.workerPIDs()
+	queued := func(n int) {
+		t.Helper()
+		p.eventually(fmt.Sprintf("%d wait", n), func() error {
+			if s := p.peers(); s.Queued != n {
+				return fmt.Errorf("%+v", s)
+			}
+			return nil
+		})
+	}
+	start := func(n int) (ends []<-chan dpEnd) {
+		for range n {
+			ends = append(ends, p.start(dpGet()))
+		}
+		return ends
+	}
+	var doomed, waiting []<-chan dpEnd
+	p.only(workers[0], func() {
+		doomed = start(2)
+		p.waitHeld(peer, 2)
+		doomed = append(doomed, start(2)...)
+		queued(2)
+	})
+	p.only(workers[1], func() {
+		waiting = start(3)
+		queued(5)
+	})
+	p.killed = append(p.killed, workers[0])
+	if err := syscall.Kill(workers[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range doomed {
+		if got := <-d; got.err == nil {
+			t.Errorf("a request outlived its worker: %d", got.status)
+		}
+	}
+	// The peer has not seen yet that two of its clients are gone.
+	p.waitHeld(peer, 4)
+	p.waitInFlight(2)
+	queued(1)
+	peer.is(dpAnswers)
+	peer.release()
+	dpWant(t, waiting, 200)
+	p.waitInFlight(0)
+	queued(0)
+
+	peer.is(dpHolds)
+	p.waitHeld(peer, 0)
+	peer.most.Store(0)
+	p.eventually("another worker came", func() error {
+		if now := p.workerPIDs(); len(now) != 2 {
+			return fmt.Errorf("workers %v", now)
+		}
+		return nil
+	})
+	ends := start(6)
+	p.waitHeld(peer, 2)
+	queued(4)
+	peer.is(dpAnswers)
+	peer.release()
+	dpWant(t, ends, 200)
+	if n := peer.most.Load(); n > 2 {
+		t.Errorf("the peer had %d requests at once", n)
+	}
+	p.waitInFlight(0)
+}
+
 // TestReloadKeepsCounting: requests that an old worker still serves count for the new ones, until they end;
 // an ejection outlives the reload, too.
 func TestReloadKeepsCounting(t *testing.T) {

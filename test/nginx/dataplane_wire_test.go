@@ -219,6 +219,114 @@ func (p *dpProxy) pipelined(t *testing.T, host string) []string {
 	}
 }
 
+// dpUnframed are answers whose status is none (RFC 9110 section 15): nginx passes them on, and what follows has no framing. smuggled
+// stands in each of them where a client would look for the next answer.
+func dpUnframed() map[string]string {
+	const smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled"
+	return map[string]string{
+		"000":               "HTTP/1.1 000 Zero\r\n\r\n" + smuggled,
+		"000 with a length": "HTTP/1.1 000 Zero\r\nContent-Length: 3\r\n\r\nok\n",
+		"099":               "HTTP/1.1 099 Low\r\n\r\n" + smuggled,
+		"100":               "HTTP/1.1 100 Continue\r\n\r\n" + smuggled + smuggled,
+		"101 unasked":       "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n" + smuggled,
+		"103":               "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + smuggled + smuggled,
+		"199":               "HTTP/1.1 199 High\r\nContent-Length: 3\r\n\r\nok\n" + smuggled,
+		"no HTTP":           "hello\r\n" + smuggled,
+		"two digits":        "HTTP/1.1 20 OK\r\nContent-Length: 3\r\n\r\nok\n" + smuggled,
+		"four digits":       "HTTP/1.1 2000 OK\r\nContent-Length: 3\r\n\r\nok\n" + smuggled,
+	}
+}
+
+// TestStrictAnswers: where it is asked for, an answer without framing becomes 502, or nothing where nginx can send no head any more,
+// and the end of the connection; no byte of it reaches the client. Each is counted, and the error log names the peer. Answers that
+// are odd and whole stay as they are.
+func TestStrictAnswers(t *testing.T) {
+	settings := dpSettings()
+	settings.RequestMetrics, settings.StrictAnswers = true, true
+	p := dpStart(t, settings)
+	texts := dpUnframed()
+	texts["999"] = "HTTP/1.1 999 High\r\n\r\nok\n"
+	texts["204 with a body"] = "HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\nok\n"
+	texts["a list of codings"] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nok\n\r\n0\r\n\r\n"
+	hosts, peers := map[string]string{}, map[string]model.Peer{}
+	add := func(name string, peer model.Peer) {
+		host := model.HostName(strings.ReplaceAll(strings.ToLower(name), " ", "-") + ".test")
+		hosts[name], peers[name] = string(host), peer
+		route := dpRoute(model.PathPrefix, "/", model.UpstreamID("d/"+host+"/80"))
+		dpQuick(1)(route)
+		p.model.Hosts = append(p.model.Hosts, dpHost(host, route))
+		p.model.Upstreams = append(p.model.Upstreams, &model.Upstream{
+			ID: "d/" + model.UpstreamID(host) + "/80", Peers: []model.Peer{peer}, Ejection: model.Ejection{Off: true},
+		})
+	}
+	for name, text := range texts {
+		add(name, dpScripted(t, dpSays(text, false)))
+	}
+	add("sentinel", dpScripted(t, dpSays("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsentinel", true)))
+	p.push()
+	for name := range texts {
+		t.Run(name, func(t *testing.T) {
+			got := p.raw(fmt.Sprintf("GET /1 HTTP/1.1\r\nHost: %s\r\n\r\nGET /2 HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", hosts[name], hosts["sentinel"]))
+			if strings.Contains(got, "smuggled") || strings.Contains(got, "hello") {
+				t.Errorf("the client read %q", got)
+			}
+			first, _, _ := strings.Cut(got, "\r\n")
+			count := func() float64 {
+				return dpSeries(p.metrics()[dpRequestsTotal])["host="+hosts[name]+",ingress=,method=GET,port=,service=,status=502"]
+			}
+			switch _, refused := dpUnframed()[name]; {
+			case !refused:
+				if strings.HasPrefix(first, "HTTP/1.1 502") || !strings.HasSuffix(got, "sentinel") {
+					t.Errorf("the client read %q", got)
+				}
+				return
+			case name == "no HTTP" || strings.HasSuffix(name, "digits"):
+				if got != "" {
+					t.Errorf("the client read %q, want the end of the connection", got)
+				}
+			case first != "HTTP/1.1 502 Bad Gateway" || strings.Count(got, "HTTP/1.1 ") != 1 || !strings.HasSuffix(got, "</html>\r\n"):
+				t.Errorf("the client read %q, want 502 and the end of the connection", got)
+			default:
+				p.eventually("it is counted", func() error {
+					if n := count(); n != 1 {
+						return fmt.Errorf("%v", n)
+					}
+					return nil
+				})
+			}
+			if want := fmt.Sprintf("peer %s of d/%s/80 answers with status", peers[name].Address, hosts[name]); !strings.Contains(p.errorLog(), want) {
+				t.Errorf("the error log does not tell: %s", want)
+			}
+		})
+	}
+	for name := range dpUnframed() {
+		t.Run("HTTP/2 "+name, func(t *testing.T) {
+			res, err := p.try(t.Context(), dpRequest{host: hosts[name], path: "/", tls: true, http2: true})
+			if err == nil && res.status != 502 || err != nil && !strings.Contains(err.Error(), "stream error") {
+				t.Errorf("%d %q %v, want 502 or the end of the stream", res.status, res.body, err)
+			}
+		})
+	}
+	if workers := p.state().Workers; len(workers) != 2 {
+		t.Errorf("workers %+v", workers)
+	}
+}
+
+// TestStrictAnswersKeepTunnels: a WebSocket that the client asked for is one.
+func TestStrictAnswersKeepTunnels(t *testing.T) {
+	settings := dpSettings()
+	settings.StrictAnswers = true
+	p := dpStart(t, settings)
+	peer := dpScripted(t, dpSays("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nthrough the tunnel", false))
+	p.model.Hosts = []*model.Host{dpHost("a.test", dpRoute(model.PathPrefix, "/", "d/a/80"))}
+	p.model.Upstreams = []*model.Upstream{{ID: "d/a/80", Peers: []model.Peer{peer}}}
+	p.push()
+	got := p.raw("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 101 ") || !strings.HasSuffix(got, "through the tunnel") {
+		t.Errorf("the client read %q", got)
+	}
+}
+
 // TestLateContinue: a peer that sends 100 (Continue) late, which nobody asked it for, or 103 (Early Hints), serves its own
 // client, and nobody else through the connections that were used.
 func TestLateContinue(t *testing.T) {
