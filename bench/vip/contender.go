@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -80,11 +83,18 @@ func (k *keepalived) Start(t testing.TB, h *lab.Host) {
 		priority = best
 	}
 	script, file := filepath.Join(h.Dir(), "proxy-lives"), filepath.Join(h.Dir(), "keepalived.conf")
+	pid, vrrp := filepath.Join(h.Dir(), "keepalived.pid"), filepath.Join(h.Dir(), "vrrp.pid")
+	// After kill -9 it may find another process under the number that stands there, and not start.
+	for _, stale := range []string{pid, vrrp} {
+		if err := os.Remove(stale); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
 	text := fmt.Sprintf("#!/bin/sh\nkill -0 \"$(cat %s)\"\n", filepath.Join(h.Dir(), "run", "nginx.pid"))
 	write(t, script, text, 0o700)
 	write(t, file, fmt.Sprintf(keepalivedText, h.Name, script, lab.Interface, priority, lab.Web4(), lab.Web6()), 0o600)
 	k.running[h] = h.Run(t, "keepalived", "/usr/sbin/keepalived", "--dont-fork", "--vrrp", "--log-console", "--log-detail", "-f", file,
-		"-p", filepath.Join(h.Dir(), "keepalived.pid"), "-r", filepath.Join(h.Dir(), "vrrp.pid"))
+		"-p", pid, "-r", vrrp)
 }
 
 func write(t testing.TB, path, text string, mode os.FileMode) {
@@ -135,10 +145,32 @@ func (k *keepalived) Talk() lab.Talk { return lab.VRRP }
 // Settled implements contender.
 func (k *keepalived) Settled(t testing.TB) {
 	t.Helper()
-	first := []string{k.lab.Hosts[0].Name}
-	until(t, "keepalived's first host alone has the VIP", func() bool {
-		return slices.Equal(k.kernel.Holders(lab.Web4()), first) && slices.Equal(k.kernel.Holders(lab.Web6()), first)
-	})
+	host := k.lab.Hosts[0]
+	first := []string{host.Name}
+	for deadline := time.Now().Add(patience); ; pause(t, poll) {
+		four, six := k.kernel.Holders(lab.Web4()), k.kernel.Holders(lab.Web6())
+		if slices.Equal(four, first) && slices.Equal(six, first) && master(t, host) {
+			return
+		}
+		late := time.Now().After(deadline)
+		for h, p := range k.running {
+			if late || !p.Running() {
+				t.Fatalf("keepalived's first host alone should have the VIP; now %v and %v have its addresses; %s says:\n%s", four, six, h.Name, p.Tail())
+			}
+		}
+	}
+}
+
+// master tells whether keepalived says so of the host: its addresses may be those of a run before.
+func master(t testing.TB, h *lab.Host) bool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(h.Dir(), "keepalived.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := strings.LastIndex(string(text), ") Entering MASTER STATE")
+	return newest > max(strings.LastIndex(string(text), "Starting Keepalived"), strings.LastIndex(string(text), ") Entering BACKUP"),
+		strings.LastIndex(string(text), ") Entering FAULT"))
 }
 
 // patience is how long a steady state is waited for: clients of a host that returned with keepalived are black-holed for

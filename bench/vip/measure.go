@@ -61,17 +61,41 @@ func measure(ctx context.Context, p plan) (*figures, error) {
 	err = within(ctx, func(t testing.TB) { //nolint:contextcheck // that of t
 		proxy := lab.Assemble(t, p.headgate)
 		b := &bench{plan: p, proxy: proxy, wanted: wanted, figures: f}
-		b.sides(t)
-		for _, part := range []struct {
-			key string
-			do  func(testing.TB)
-		}{{"cluster_start", b.clusterStarts}, {"takeover_1000", b.takeovers}, {"false_failovers", b.underLoad}} {
-			if wanted.MatchString(part.key) {
-				b.inLab(t, part.do)
-			}
-		}
+		b.play(t)
 	})
 	return f, err
+}
+
+// play plays one part after the other, or in the quick run, which tries the benchmark rather than the product, all at once that
+// mostly wait. The load comes last in any case.
+func (b *bench) play(t testing.TB) {
+	t.Helper()
+	parts := []func(testing.TB){b.headgate}
+	if b.plan.keepalived {
+		parts = append(parts, b.keepalived)
+	}
+	for _, part := range []struct {
+		key string
+		do  func(testing.TB)
+	}{{"cluster_start", b.clusterStarts}, {"takeover_1000", b.takeovers}} {
+		if b.wanted.MatchString(part.key) {
+			parts = append(parts, part.do)
+		}
+	}
+	var beside errgroup.Group
+	for _, part := range parts {
+		if stage.Quick() {
+			beside.Go(func() error { return within(t.Context(), part) })
+			continue
+		}
+		b.inLab(t, part)
+	}
+	if err := beside.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if b.wanted.MatchString("false_failovers") {
+		b.inLab(t, b.underLoad)
+	}
 }
 
 type bench struct {
@@ -89,44 +113,22 @@ func (b *bench) inLab(t testing.TB, part func(testing.TB)) {
 	}
 }
 
-// sides plays the events, first with the one, then with the other, or in the quick run with both at once.
-func (b *bench) sides(t testing.TB) {
-	t.Helper()
-	parts := []func(testing.TB){b.headgate}
-	if b.plan.keepalived {
-		parts = append(parts, b.keepalived)
-	}
-	if !stage.Quick() {
-		for _, part := range parts {
-			b.inLab(t, part)
-		}
-		return
-	}
-	var both errgroup.Group
-	for _, part := range parts {
-		both.Go(func() error { return within(t.Context(), part) })
-	}
-	if err := both.Wait(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func (b *bench) headgate(t testing.TB) {
 	t.Helper()
 	l := lab.New(t, lab.Config{Binary: b.plan.headgate, Proxy: b.proxy, Hosts: []string{"a", "b"}, VIPs: lab.Web("preemptDelay: 300ms")})
 	l.Hosts[0].Settings = []string{"priority: 150"}
 	b.figures.ours = &side{name: "headgate"}
-	b.play(t, l, headgate{l}, b.figures.ours, b.plan.repeats)
+	b.playEvents(t, l, headgate{l}, b.figures.ours, b.plan.repeats)
 }
 
 func (b *bench) keepalived(t testing.TB) {
 	t.Helper()
 	l := lab.New(t, lab.Config{Binary: b.plan.headgate, Proxy: b.proxy, Hosts: []string{"a", "b"}, VIPs: lab.Web("")})
 	b.figures.theirs = &side{name: "keepalived"}
-	b.play(t, l, &keepalived{lab: l, running: map[*lab.Host]*lab.Process{}}, b.figures.theirs, b.plan.rivals)
+	b.playEvents(t, l, &keepalived{lab: l, running: map[*lab.Host]*lab.Process{}}, b.figures.theirs, b.plan.rivals)
 }
 
-func (b *bench) play(t testing.TB, l *lab.Lab, c contender, into *side, repeats int) {
+func (b *bench) playEvents(t testing.TB, l *lab.Lab, c contender, into *side, repeats int) {
 	t.Helper()
 	r := &round{plan: b.plan, lab: l, side: into, contender: c, kernel: l.Watch(t)}
 	if k, ok := c.(*keepalived); ok {
@@ -187,9 +189,9 @@ const (
 func (r *round) events() []event {
 	a, b := r.lab.Hosts[0], r.lab.Hosts[1]
 	c := r.contender
-	split := 1500 * time.Millisecond // long enough for every detector, and for keepalived's
+	split, dead := 1500*time.Millisecond, 2500*time.Millisecond // long enough for every detector and address, and for keepalived's
 	if c.Talk() == lab.VRRP {
-		split = 4 * time.Second
+		split, dead = 4*time.Second, 4*time.Second
 	}
 	var walls []*lab.Firewall
 	start := func(t testing.TB) { c.Start(t, a) }
@@ -197,7 +199,7 @@ func (r *round) events() []event {
 	return []event{
 		{key: nothing, hold: time.Second, fault: func(testing.TB) {}, mend: func(testing.TB) {}},
 		{key: "planned_stop", hold: short, fault: func(t testing.TB) { c.Stop(t, a) }, mend: start, back: "preferred_returns"},
-		{key: "kill_daemon", tedious: true, hold: 2500 * time.Millisecond, fault: func(t testing.TB) { c.Kill(t, a) }, mend: r.restart},
+		{key: "kill_daemon", tedious: true, hold: dead, fault: func(t testing.TB) { c.Kill(t, a) }, mend: r.restart},
 		{key: "kill_both", hold: short, fault: func(t testing.TB) { c.KillBoth(t, a) }, mend: func(t testing.TB) { startProxy(t); r.restart(t) }},
 		{key: "link_down", tedious: true, hold: short, fault: func(t testing.TB) { r.unplug(t, a) }, mend: func(t testing.TB) { r.lab.LAN.Plug(t, a.Namespace, lab.Interface) }},
 		{

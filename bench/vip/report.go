@@ -52,6 +52,7 @@ func report(ctx context.Context, out io.Writer, p plan, f *figures) error {
 			fmt.Sprintf("each event %d times (keepalived %d); a new connection each 1 ms by IPv4 and 2 ms by IPv6, 300 ms for each", p.repeats, p.rivals),
 			"outage: from the first failure to the first success after the last one, min/median/max in ms; dual: the longest time in which both hosts had the address",
 			fmt.Sprintf("keepalived: advert_int 1, a script each second; its outages are looked at for %s and then count as they are", limit),
+			"kill_daemon: both hosts have the address of a keepalived that was killed until it is started again, here after 4 s",
 		},
 	}
 	if err := heading.Write(out); err != nil {

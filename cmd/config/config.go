@@ -118,6 +118,8 @@ type Upstreams struct {
 	SendTimeout    Duration `mapstructure:"sendTimeout"`
 	ReadTimeout    Duration `mapstructure:"readTimeout"`
 
+	StrictAnswers bool `mapstructure:"strictAnswers"`
+
 	NextUpstream        string   `mapstructure:"nextUpstream"`
 	NextUpstreamTries   int      `mapstructure:"nextUpstreamTries"`
 	NextUpstreamTimeout Duration `mapstructure:"nextUpstreamTimeout"`

@@ -91,6 +91,7 @@ func TestGoodValues(t *testing.T) {
 			c.Upstreams.Eject, c.Upstreams.EjectFailures, c.Upstreams.RetryBudget = false, 5, "5%"
 			c.Upstreams.EjectTime, c.Upstreams.EjectMaxTime = Duration(time.Second), Duration(time.Second)
 		}},
+		{"upstreams: {strictAnswers: true}", func(c *Config) { c.Upstreams.StrictAnswers = true }},
 		{"metrics: {requests: false}", func(c *Config) { c.Metrics.Requests = false }},
 		{"status: {enabled: false, leaseNamespace: edge, leaseName: writer}", func(c *Config) {
 			c.Status = Status{LeaseNamespace: "edge", LeaseName: "writer"}
@@ -521,5 +522,11 @@ func TestRuntimeDirIsFoundInARefusedFile(t *testing.T) {
 	}
 	if got, found := RuntimeDirOf("", nil); got != "/run/headgate" || !found {
 		t.Errorf("no file: %q, %v", got, found)
+	}
+	if got, found := StateDirOf(write(t, "stateDir: /srv/state\nruntimeDir: /run/x\ntypo: 1\n"), nil); got != "/srv/state" || !found {
+		t.Errorf("stateDir: %q, %v", got, found)
+	}
+	if got, found := StateDirOf("", []Override{{Flag: "--state-dir", Key: "stateDir", Value: "relative"}}); found {
+		t.Errorf("a relative stateDir: %q", got)
 	}
 }

@@ -66,6 +66,7 @@ func Keys() []Key {
 		{"upstreams.connectTimeout", "1ms–1h", "How long a connection to a peer may take to be made (proxy-connect-timeout).", "", ByReload},
 		{"upstreams.sendTimeout", "1ms–576h", "How long a peer may take nothing of a request (proxy-send-timeout).", "", ByReload},
 		{"upstreams.readTimeout", "1ms–576h", "How long a peer may say nothing (proxy-read-timeout).", "", ByReload},
+		{"upstreams.strictAnswers", "true or false", "Refuse answers that nginx passes on without framing: statuses below 200 that nobody asked for get 502, and after what is no HTTP the connection is closed. Turn it on when a proxy or CDN in front shares HTTP/1.1 connections among tenants who do not trust each other. It costs about 2 % of CPU.", "", ByReload},
 		{"upstreams.nextUpstream", "conditions of proxy_next_upstream", "When a request is sent to another peer (proxy-next-upstream); off never does.", "error timeout http_502", ByReload},
 		{"upstreams.nextUpstreamTries", "0–100", "How many peers a request is sent to at most; 0 is as many as there are (proxy-next-upstream-tries).", "", ByReload},
 		{"upstreams.nextUpstreamTimeout", "0s–1h", "How long after its start a request may still be sent to another peer; 0s is no bound (proxy-next-upstream-timeout).", "", ByReload},

@@ -10,7 +10,16 @@ import (
 // can be asked: in overrides, the environment or the file, else the default. found is false when what stands there cannot be
 // used either.
 func RuntimeDirOf(file string, overrides []Override) (dir string, found bool) {
-	const key = "runtimeDir"
+	return folderOf("runtimeDir", func(c *Config) *string { return &c.RuntimeDir }, file, overrides)
+}
+
+// StateDirOf is the same for stateDir, where the configuration that was accepted last lies.
+func StateDirOf(file string, overrides []Override) (dir string, found bool) {
+	return folderOf("stateDir", func(c *Config) *string { return &c.StateDir }, file, overrides)
+}
+
+// folderOf finds the value of a key, whose field of a Config field gives.
+func folderOf(key string, field func(*Config) *string, file string, overrides []Override) (dir string, found bool) {
 	for _, o := range overrides {
 		if text, isText := o.Value.(string); o.Key == key && isText {
 			dir = text
@@ -20,29 +29,31 @@ func RuntimeDirOf(file string, overrides []Override) (dir string, found bool) {
 		dir = os.Getenv(EnvName(key))
 	}
 	if dir == "" && file != "" {
-		dir = runtimeDirIn(file)
+		in := foldersIn(file)
+		dir = *field(&in)
 	}
 	c := Default()
 	if dir != "" {
-		c.RuntimeDir = dir
+		*field(&c) = dir
 	}
 	for _, e := range validate(&c) {
 		if e.Key == key {
 			return "", false
 		}
 	}
-	return c.RuntimeDir, true
+	return *field(&c), true
 }
 
-// runtimeDirIn reads the one key of a file that may be wrong in every other, or no YAML at all: "".
-func runtimeDirIn(file string) string {
+// foldersIn reads two keys of a file that may be wrong in every other, or no YAML at all: "".
+func foldersIn(file string) Config {
 	text, err := os.ReadFile(file) //nolint:gosec // the administrator's file
 	if err != nil {
-		return ""
+		return Config{}
 	}
 	var c struct {
 		RuntimeDir string `yaml:"runtimeDir"`
+		StateDir   string `yaml:"stateDir"`
 	}
 	_ = yaml.Unmarshal(text, &c) // what could be read of it counts
-	return c.RuntimeDir
+	return Config{RuntimeDir: c.RuntimeDir, StateDir: c.StateDir}
 }

@@ -133,6 +133,10 @@ func ParseVIP(text string) (netip.Prefix, error) {
 		return netip.Prefix{}, fmt.Errorf("%q mixes IPv4 and IPv6: write %s", text, a.Unmap())
 	case !a.IsGlobalUnicast() || p.Bits() == 0:
 		return netip.Prefix{}, fmt.Errorf("%q cannot be a VIP: write a unicast address that clients reach, such as 192.0.2.10", text)
+	case a == p.Masked().Addr() && p.Bits() < a.BitLen()-1:
+		return netip.Prefix{}, fmt.Errorf("%q is the address of the network itself: write one of a host in it, such as %s/%d", text, a.Next(), p.Bits())
+	case a.Is4() && p.Bits() < a.BitLen()-1 && !p.Contains(a.Next()):
+		return netip.Prefix{}, fmt.Errorf("%q is the broadcast address of its network: write one of a host in it, such as %s/%d", text, a.Prev(), p.Bits())
 	}
 	return p, nil
 }
@@ -202,6 +206,35 @@ func (v *checker) vip(c *Config) {
 	v.loopback("vip.metricsListen", p.MetricsListen, 9791)
 	v.groups(p)
 	v.vips(p)
+	v.own(c)
+}
+
+// own refuses VIPs where the address of one host must stand: whoever has the VIP would answer there.
+func (v *checker) own(c *Config) {
+	vips := map[netip.Addr]bool{}
+	for _, g := range c.VIP.All() {
+		for _, text := range g.Addresses {
+			if p, err := ParseVIP(text); err == nil {
+				vips[p.Addr()] = true
+			}
+		}
+	}
+	refuse := func(key string, a netip.Addr) {
+		if vips[a.Unmap()] {
+			v.fail(key, "%s is a VIP: write an address that one host has all the time", a)
+		}
+	}
+	refuse("gossip.listen", c.Gossip.Listen.Addr())
+	refuse("vip.listen", c.VIP.Listen.Addr())
+	for i, p := range c.Gossip.Peers {
+		host, _, err := net.SplitHostPort(p)
+		if err != nil {
+			host = strings.Trim(p, "[]")
+		}
+		if a, err := netip.ParseAddr(host); err == nil {
+			refuse(fmt.Sprintf("gossip.peers[%d]", i), a)
+		}
+	}
 }
 
 // loopback keeps a metrics listener on loopback, as metrics does.

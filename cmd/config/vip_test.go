@@ -21,8 +21,10 @@ func TestGoodVIPs(t *testing.T) {
 				Peers: []string{"10.0.0.2", "10.0.0.3:7000", "[2001:db8::3]:7946", "2001:db8::4", "edge5.example.com"}, KeyFile: "/k", MTU: 1280,
 			}
 		}},
-		{`vip: {interface: eth0, addresses: [192.0.2.10, 192.0.2.11/24, "2001:db8::10"]}`, func(c *Config) {
-			c.VIP.Interface, c.VIP.Addresses = "eth0", []string{"192.0.2.10", "192.0.2.11/24", "2001:db8::10"}
+		{`vip: {interface: eth0, addresses: [192.0.2.10, 192.0.2.11/24, "2001:db8::10", 192.0.2.0/31, "2001:db8::/127", "2001:db8::ffff/112"]}`, func(c *Config) {
+			c.VIP.Interface, c.VIP.Addresses = "eth0", []string{
+				"192.0.2.10", "192.0.2.11/24", "2001:db8::10", "192.0.2.0/31", "2001:db8::/127", "2001:db8::ffff/112",
+			}
 		}},
 		{`vip: {priority: 254, nopreempt: true, preemptDelay: 0s, listen: "10.0.0.1:7000", heartbeat: 10ms, misses: 2, linkHeartbeat: false, realtime: false, proxyTimeout: 1s, keepFlows: 0s, notify: [/n, a], metricsListen: ""}`, func(c *Config) {
 			c.VIP = VIP{
@@ -63,6 +65,12 @@ func TestBadVIPs(t *testing.T) {
 		{"vip: {interface: eth0, addresses: [127.0.0.1]}", `F:1: vip.addresses[0]: "127.0.0.1" cannot be a VIP: write a unicast address that clients reach, such as 192.0.2.10`},
 		{"vip: {interface: eth0, addresses: [\"::ffff:192.0.2.1\"]}", `F:1: vip.addresses[0]: "::ffff:192.0.2.1" mixes IPv4 and IPv6: write 192.0.2.1`},
 		{"vip: {interface: eth0, addresses: [192.0.2.1, 192.0.2.1/24]}", `F:1: vip.addresses[1]: the VIP "192.0.2.1" stands in vip.addresses[0] already: keep one`},
+		{"vip: {interface: eth0, addresses: [192.0.2.0/24]}", `F:1: vip.addresses[0]: "192.0.2.0/24" is the address of the network itself: write one of a host in it, such as 192.0.2.1/24`},
+		{"vip: {interface: eth0, addresses: [\"2001:db8::/64\"]}", `F:1: vip.addresses[0]: "2001:db8::/64" is the address of the network itself: write one of a host in it, such as 2001:db8::1/64`},
+		{"vip: {interface: eth0, addresses: [192.0.2.255/24]}", `F:1: vip.addresses[0]: "192.0.2.255/24" is the broadcast address of its network: write one of a host in it, such as 192.0.2.254/24`},
+		{"{gossip: {peers: [192.0.2.9, \"192.0.2.10:7946\"]}, vip: {interface: eth0, addresses: [192.0.2.10/24]}}", `F:1: gossip.peers[1]: 192.0.2.10 is a VIP: write an address that one host has all the time`},
+		{"{gossip: {listen: \"192.0.2.10:7946\"}, vip: {interface: eth0, addresses: [192.0.2.10]}}", `F:1: gossip.listen: 192.0.2.10 is a VIP: write an address that one host has all the time`},
+		{"vip: {interface: eth0, listen: \"[2001:db8::1]:7947\", addresses: [\"2001:DB8:0::1\"]}", `F:1: vip.listen: 2001:db8::1 is a VIP: write an address that one host has all the time`},
 		{"vip: {priority: 255}", "F:1: vip.priority: 255 is out of range: write a value from 1 to 254"},
 		{"vip: {listen: \"0.0.0.0:7946\"}", "F:1: vip.listen: 0.0.0.0:7946 is gossip.listen already: write another port"},
 		{"vip: {heartbeat: 1ms}", "F:1: vip.heartbeat: 1ms is out of range: write a value from 10ms to 10s"},

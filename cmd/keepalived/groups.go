@@ -283,7 +283,7 @@ func hoist(v *config.VIP) {
 // gossip makes the list of hosts, sorted: so it is the same on all of them.
 func (t *translator) gossip(c *config.Config) {
 	slices.SortFunc(t.hosts, netip.Addr.Compare)
-	hosts := slices.Compact(t.hosts)
+	hosts := slices.DeleteFunc(slices.Compact(t.hosts), func(a netip.Addr) bool { return t.isVIP(c, a) })
 	fours := slices.DeleteFunc(slices.Clone(hosts), netip.Addr.Is6)
 	sixes := slices.DeleteFunc(slices.Clone(hosts), netip.Addr.Is4)
 	if len(fours) > 0 && len(sixes) > 0 {
@@ -306,4 +306,18 @@ func (t *translator) gossip(c *config.Config) {
 		}
 		t.findings.add(LeftOut, p, "no unicast_peer: keepalived finds the others by multicast, headgate must be told: give --peer with the address of each host, or write gossip.peers; a host without peers is alone")
 	}
+}
+
+// isVIP tells, and notes, that an address of a host is one that moves between them.
+func (t *translator) isVIP(c *config.Config, host netip.Addr) bool {
+	shared := slices.ContainsFunc(c.VIP.Groups, func(g config.VIPGroup) bool {
+		return slices.ContainsFunc(g.Addresses, func(text string) bool {
+			p, err := config.ParseVIP(text)
+			return err == nil && p.Addr() == host
+		})
+	})
+	if shared {
+		t.findings.add(LeftOut, Place{}, "unicast_peer or unicast_src_ip %s: it is a VIP: write an address that one host has all the time into gossip.peers", host)
+	}
+	return shared
 }

@@ -115,19 +115,26 @@ func (k *keeper) tell(t speaker.Transition, at func(host string) []netip.Addr) {
 			k.log.Warn("open connections may not survive the move", "vip", t.VIP, "err", err)
 		}
 	case t.Reason == speaker.HandedOver:
+		k.expire(t.VIP)
 		k.forward(t, at(string(t.Peer)), now.Add(k.keep))
-	case t.Reason == speaker.OwnerCrashed:
+	case t.Reason == speaker.OwnerCrashed: // clients may wait: what is older ends at its own deadline
 		k.forward(t, at(string(t.Peer)), now.Add(min(k.keep, afterCrash)))
+	}
+}
+
+// expire ends an older second chance.
+func (k *keeper) expire(vip string) {
+	vips := k.vips[vip]
+	if !k.touches(vips) {
+		return
+	}
+	if err := k.flows.Expire(vips); err != nil {
+		k.log.Warn("an older second chance could not be ended", "vip", vip, "err", err)
 	}
 }
 
 func (k *keeper) forward(t speaker.Transition, old []netip.Addr, until time.Time) {
 	vips := k.vips[t.VIP]
-	if k.touches(vips) {
-		if err := k.flows.Expire(vips); err != nil {
-			k.log.Warn("an older second chance could not be ended", "vip", t.VIP, "err", err)
-		}
-	}
 	for _, ipv6 := range []bool{false, true} {
 		mine := slices.DeleteFunc(slices.Clone(vips), func(a netip.Addr) bool { return a.Is6() != ipv6 })
 		if len(mine) == 0 || k.refused[ipv6] != "" {

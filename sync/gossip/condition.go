@@ -130,8 +130,12 @@ func (c *conditions) list() []Condition {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := make([]Condition, 0, len(c.now))
+	now := time.Now()
 	for _, known := range c.now {
-		list = append(list, known.Condition)
+		told := known.Condition
+		// By the clock as it is now, which may have been set since.
+		told.Since, told.Last = now.Add(told.Since.Sub(now)), now.Add(told.Last.Sub(now))
+		list = append(list, told)
 	}
 	slices.SortFunc(list, func(a, b Condition) int {
 		return strings.Compare(string(a.Kind)+" "+a.Peer, string(b.Kind)+" "+b.Peer)

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"headgate/test/netns"
 )
 
 const patience = 30 * time.Second
@@ -93,19 +95,9 @@ func (r *running) has(k Kind, text string) bool {
 	return slices.ContainsFunc(r.Status().Conditions, func(c Condition) bool { return c.Kind == k && strings.Contains(c.Message, text) })
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-		time.Sleep(5 * time.Millisecond) // membership has no single signal on several hosts
-	}
-}
-
 func together(t *testing.T, names string, hosts ...*running) {
 	t.Helper()
-	eventually(t, "members "+names, func() bool {
+	netns.Eventually(t, patience, "members "+names, func() bool {
 		return !slices.ContainsFunc(hosts, func(h *running) bool { return h.names() != names })
 	})
 }
@@ -125,7 +117,7 @@ func TestHostsFindEachOtherAndTheirMetadata(t *testing.T) {
 			}
 			copy(meta, "changed later")
 			want := bytes.Repeat([]byte{0xfe}, MaxMeta)
-			eventually(t, "c knows the metadata of b", func() bool { return bytes.Equal(c.Members()[1].Meta, want) })
+			netns.Eventually(t, patience, "c knows the metadata of b", func() bool { return bytes.Equal(c.Members()[1].Meta, want) })
 			if err := b.SetMeta(make([]byte, MaxMeta+1)); err == nil || MaxMeta+metaHead >= 200 {
 				t.Errorf("%d bytes of metadata: %v", MaxMeta+1, err)
 			}
@@ -145,11 +137,11 @@ func TestAPeerThatComesLaterAndAgainIsJoined(t *testing.T) {
 		c.Lookup = lookup(t, later.Addr())
 		c.Bind = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), port)
 	}})
-	eventually(t, "the absence is told", func() bool { return a.has(Unreachable, "connection refused") })
+	netns.Eventually(t, patience, "the absence is told", func() bool { return a.has(Unreachable, "connection refused") })
 	at := func(c *Config) { c.Bind = later }
 	b := start(t, host{"b", s, at})
 	together(t, "a b", a, b)
-	eventually(t, "the condition is over", func() bool { return !a.has(Unreachable, "") })
+	netns.Eventually(t, patience, "the condition is over", func() bool { return !a.has(Unreachable, "") })
 	b.stop()
 	together(t, "a", a)
 	b = start(t, host{"b", s, at})
@@ -180,7 +172,7 @@ func lookup(t *testing.T, ips ...netip.Addr) func(context.Context, string) ([]ne
 
 func TestANameThatCannotBeLookedUpIsTold(t *testing.T) {
 	a := start(t, host{"a", NewSecret(), func(c *Config) { c.Peers = []string{"gone.test"}; c.Lookup = lookup(t) }})
-	eventually(t, "told", func() bool { return a.has(Unresolved, "no such name") })
+	netns.Eventually(t, patience, "told", func() bool { return a.has(Unresolved, "no such name") })
 }
 
 func TestAPortThatIsTakenIsNamed(t *testing.T) {
@@ -254,9 +246,9 @@ func TestStrangersAreToldOnBothSides(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := start(t, host{name: "a", secret: s})
 			b := start(t, c.other, a)
-			eventually(t, "told here", func() bool { return a.has(c.kind, c.here) })
-			eventually(t, "told there", func() bool { return b.has(c.kind, c.there) })
-			eventually(t, "counted again and again", func() bool { return b.Status().Counts[c.kind] > 3 })
+			netns.Eventually(t, patience, "told here", func() bool { return a.has(c.kind, c.here) })
+			netns.Eventually(t, patience, "told there", func() bool { return b.has(c.kind, c.there) })
+			netns.Eventually(t, patience, "counted again and again", func() bool { return b.Status().Counts[c.kind] > 3 })
 			if a.names() != "a" || b.names() != "b" {
 				t.Errorf("members %s and %s", a.names(), b.names())
 			}
@@ -285,7 +277,7 @@ func TestPacketsOfStrangersAreTold(t *testing.T) {
 		if _, err := b.list.Join([]string{a.Address().String()}); err == nil {
 			t.Fatal("joined")
 		}
-		eventually(t, "the stream is told", func() bool { return a.has(c.kind, c.text) })
+		netns.Eventually(t, patience, "the stream is told", func() bool { return a.has(c.kind, c.text) })
 		before := a.Status().Counts[c.kind]
 		conn, err := net.Dial("udp", a.Address().String())
 		if err != nil {
@@ -296,7 +288,7 @@ func TestPacketsOfStrangersAreTold(t *testing.T) {
 		if _, err := conn.Write(append(packet, make([]byte, 60)...)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the packet is counted", func() bool { return a.Status().Counts[c.kind] > before })
+		netns.Eventually(t, patience, "the packet is counted", func() bool { return a.Status().Counts[c.kind] > before })
 	}
 	conn, err := net.Dial("tcp", a.Address().String())
 	if err != nil {
@@ -306,7 +298,7 @@ func TestPacketsOfStrangersAreTold(t *testing.T) {
 	if _, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a foreign protocol is told", func() bool { return a.has(OtherCluster, "no headgate") })
+	netns.Eventually(t, patience, "a foreign protocol is told", func() bool { return a.has(OtherCluster, "no headgate") })
 }
 
 func TestTheNewcomerOfTheSameNameRefuses(t *testing.T) {
@@ -322,8 +314,8 @@ func TestTheNewcomerOfTheSameNameRefuses(t *testing.T) {
 				through = b
 			}
 			c := start(t, host{name: "a", secret: s}, through)
-			eventually(t, "the newcomer refuses", func() bool { return strings.Contains(c.Clash(), "is older: this host does not serve") })
-			eventually(t, "the old one says so", func() bool { return a.has(NameClash, "is younger") })
+			netns.Eventually(t, patience, "the newcomer refuses", func() bool { return strings.Contains(c.Clash(), "is older: this host does not serve") })
+			netns.Eventually(t, patience, "the old one says so", func() bool { return a.has(NameClash, "is younger") })
 			if a.Clash() != "" {
 				t.Errorf("the old one refuses: %s", a.Clash())
 			}
@@ -339,7 +331,7 @@ func TestTheNewcomerOfTheSameNameRefuses(t *testing.T) {
 			}
 			a.stop()
 			d := start(t, host{name: "a", secret: s}, b)
-			eventually(t, "the name is free", func() bool { return d.Clash() == "" && b.names() == "a b" && b.Members()[0].Address == d.Address() })
+			netns.Eventually(t, patience, "the name is free", func() bool { return d.Clash() == "" && b.names() == "a b" && b.Members()[0].Address == d.Address() })
 		})
 	}
 }
@@ -349,9 +341,9 @@ func TestAClashEndsWithTheRival(t *testing.T) {
 	a := start(t, host{name: "a", secret: s})
 	a.begun = a.begun.Add(-time.Hour)
 	c := start(t, host{name: "a", secret: s}, a)
-	eventually(t, "the newcomer refuses", func() bool { return c.Clash() != "" })
+	netns.Eventually(t, patience, "the newcomer refuses", func() bool { return c.Clash() != "" })
 	a.stop()
-	eventually(t, "and serves when the other one is gone", func() bool { return c.Clash() == "" })
+	netns.Eventually(t, patience, "and serves when the other one is gone", func() bool { return c.Clash() == "" })
 }
 
 func TestKeysRotateWithoutAGap(t *testing.T) {
@@ -394,7 +386,7 @@ func TestKeysRotateWithoutAGap(t *testing.T) {
 	if err := a.SetMeta([]byte("after")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "gossip goes on under the new key", func() bool { return string(c.Members()[0].Meta) == "after" })
+	netns.Eventually(t, patience, "gossip goes on under the new key", func() bool { return string(c.Members()[0].Meta) == "after" })
 	together(t, "a b c", a, b, c)
 	if n := a.Status().Counts[WrongKey] + b.Status().Counts[WrongKey] + c.Status().Counts[WrongKey]; n > 0 {
 		t.Errorf("%d packets could not be decrypted on the way", n)
@@ -442,10 +434,10 @@ func TestAHostThatWasAwayDuringARotation(t *testing.T) {
 	}
 	late.stop()
 	late = start(t, host{name: "late", secret: s}, a)
-	eventually(t, "the late host is told", func() bool {
+	netns.Eventually(t, patience, "the late host is told", func() bool {
 		return late.has(RetiredKey, `host "a" says that our key `+s.ID()+" was retired at ")
 	})
-	eventually(t, "and so is the one that it came to", func() bool { return a.has(RetiredKey, `host "late" comes with the key `+s.ID()) })
+	netns.Eventually(t, patience, "and so is the one that it came to", func() bool { return a.has(RetiredKey, `host "late" comes with the key `+s.ID()) })
 	if late.names() != "late" {
 		t.Errorf("let in with a retired key: %s", late.names())
 	}
@@ -469,7 +461,7 @@ func TestASecretThatIsReplacedByHandOnOneHostAfterTheOther(t *testing.T) {
 		c.Bind = netip.AddrPortFrom(c.Bind.Addr(), a.Address().Port())
 	}})
 	together(t, "a b", a, b)
-	eventually(t, "b has fetched it", func() bool { return b.Status().Keys[0] == fresh.ID() })
+	netns.Eventually(t, patience, "b has fetched it", func() bool { return b.Status().Keys[0] == fresh.ID() })
 }
 
 func TestARotationThatAMemberRefusesChangesNothing(t *testing.T) {

@@ -3,11 +3,13 @@ package vip
 import (
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	"headgate/cmd/vip"
 	"headgate/test/netns"
 	"headgate/test/vip/lab"
 )
@@ -30,6 +32,39 @@ func speakerKilled(t *testing.T, proxy *lab.Proxy) {
 	pass(t, time.Second)
 	e.shared(t, "and starts again", lifetime+time.Second, 1)
 	e.known(t, other)
+}
+
+// What is under way when the owner's speaker dies goes on at its host, whose proxy lives: connections that are open, and those
+// that are being opened. With systemd a cleanup follows at once, without it the kernel takes the address off later.
+func underWay(t *testing.T, proxy *lab.Proxy) {
+	e := open(t, proxy, lab.Config{Hosts: []string{"a", "b"}, VIPs: lab.Web("nopreempt: true")})
+	e.Start(t)
+	for _, cleanup := range []bool{false, true} {
+		owner := e.Settled(t)
+		other := e.Other(owner)
+		const some = 10
+		for _, ip := range []netip.Addr{lab.Web4(), lab.Web6()} {
+			pass(t, lifetime) // the other host's own second chance is over
+			opened := lab.Open(t, e.Client, ip, some)
+			wall := lab.OpenOnly(t, e.Client)
+			opening := lab.Open(t, e.Client, ip, some)
+			wall.Dropped(t)
+			owner.KillVIP(t)
+			if cleanup {
+				owner.Cleanup(t)
+			}
+			e.client(t, other, ip)
+			wall.Open(t)
+			for what, conns := range map[string][]net.Conn{"open": opened, "being opened": opening} {
+				if answered, why := lab.Answered(conns); answered < some {
+					t.Errorf("of %d connections of %s that were %s %d are answered; cleanup: %t: %s", some, ip, what, answered, cleanup, why)
+				}
+			}
+			owner.StartVIP(t)
+			e.Settled(t)
+			owner, other = other, owner
+		}
+	}
 }
 
 func everythingKilled(t *testing.T, proxy *lab.Proxy) {
@@ -128,9 +163,10 @@ func killedAroundMoves(t *testing.T, proxy *lab.Proxy) {
 	}
 	for _, d := range e.noticed(t) {
 		t.Logf("%d of %d failed: %s", d.Failed, d.Attempts, d.First)
-		// A connection that is being opened at the moment of an unplanned move is reset by the new owner.
-		if d.Refused > 2*rounds || d.Lasting {
-			t.Errorf("%+v, want a connection or two that was under way at each kill", d)
+		// A connection that is under way at the moment of an unplanned move goes on through the host of the dead speaker, unless
+		// that one was killed before anybody knew that it had the VIP.
+		if d.Refused > rounds/4 || d.Lasting {
+			t.Errorf("%+v, want hardly a connection that was cut", d)
 		}
 	}
 	e.known(t, e.Settled(t))
@@ -203,6 +239,59 @@ func stoppedAndContinued(t *testing.T, proxy *lab.Proxy) {
 	e.shared(t, "the speaker hung for 10 s", 0, 1)
 	e.known(t, other)
 	e.recovered(t, "the speaker hung for 10 s")
+}
+
+// A clock that is set moves nothing, neither on the owner's host nor on another one, and what follows is as ever: nothing that
+// hosts tell each other and no deadline is a wall clock's.
+func clockJumps(t *testing.T, proxy *lab.Proxy) {
+	e := pair(t, proxy)
+	owner := e.Settled(t)
+	other := e.Other(owner)
+	e.mark(t)
+	for _, later := range []time.Duration{time.Hour, -time.Hour, 0} {
+		for _, h := range []*lab.Host{owner, other} {
+			h.SetClock(t, later)
+			pass(t, lifetime)
+			e.unnoticed(t, h.Name+"'s clock is set")
+			e.shared(t, h.Name+"'s clock is set", 0, 0)
+			for _, h := range e.Hosts {
+				s := h.Status(t)
+				if len(s.Degraded) > 0 || s.Stalls > 0 {
+					t.Errorf("%s is degraded: %q, stalled %d times", h.Name, s.Degraded, s.Stalls)
+				}
+				for what, at := range map[string]time.Time{
+					"the start": s.Started, "the VIP's state": s.VIPs[0].Since, "the peer's": s.Peers[0].Since, "the last transition": s.Recent[len(s.Recent)-1].At,
+					"the detector's verdict": s.Detectors[0].Since, "the last heartbeat": s.Detectors[0].Detectors[0].Heard,
+				} {
+					if age := s.Time.Sub(at); age < 0 || age > 10*time.Minute {
+						t.Errorf("%s tells %s ago for %s", h.Name, age, what)
+					}
+				}
+			}
+		}
+	}
+	const open = 10
+	for _, later := range []time.Duration{time.Hour, -time.Hour} { // between two hosts whose clocks are apart
+		owner, other = e.Settled(t), e.Other(e.Settled(t))
+		flows := lab.OpenFlows(t, e.Client, lab.Web4(), open)
+		other.SetClock(t, later)
+		e.mark(t)
+		owner.Order(t, "move", vip.Order{VIP: "web", Host: other.Name})
+		e.taken(t, other, "a move")
+		owner.SetClock(t, -later)
+		e.unnoticed(t, "a move, and a clock that is set meanwhile")
+		if alive, why := flows.Survivors(t, time.Now()); alive < open {
+			t.Errorf("%d of %d open connections survived: %s", alive, open, why)
+		}
+		flows.Close()
+		if f := other.Status(t).Flows; len(f) == 0 {
+			t.Error("the second chance is over already")
+		}
+	}
+	owner, other = e.Settled(t), e.Other(e.Settled(t))
+	owner.KillBoth(t)
+	e.taken(t, other, "the owner dies, and clocks are apart")
+	e.recovered(t, "the owner dies, and clocks are apart")
 }
 
 func proxyFails(t *testing.T, proxy *lab.Proxy) {

@@ -4,6 +4,7 @@
 package vip
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -29,12 +30,15 @@ func TestVIP(t *testing.T) {
 		{"planned moves", plannedMoves},
 		{"rolling restart of three hosts", rollingRestart},
 		{"three hosts start at once", startAtOnce},
+		{"five hosts", fiveHosts},
 		{"speaker killed", speakerKilled},
+		{"connections under way when the speaker is killed", underWay},
 		{"everything killed", everythingKilled},
 		{"alone", alone},
 		{"killed at random instants", killedAtRandom},
 		{"killed around moves", killedAroundMoves},
 		{"stopped and continued", stoppedAndContinued},
+		{"clocks jump", clockJumps},
 		{"proxy dies and hangs", proxyFails},
 		{"link down", linkDown},
 		{"silent cut and heal", cutAndHeal},
@@ -44,10 +48,13 @@ func TestVIP(t *testing.T) {
 		{"busy machine", busy},
 		{"two hosts of one name", sameName},
 		{"wrong key", wrongKey},
+		{"key rotation interrupted", rotationInterrupted},
 		{"gossip's port taken", portTaken},
 		{"forged announcements", forgedAnnouncements},
 		{"forged and replayed heartbeats", forgedHeartbeats},
+		{"garbage on the admin socket", socketGarbage},
 		{"foreign machine has the VIP", foreignMachine},
+		{"the VIP is an address of a host", ownAddress},
 		{"address deleted by hand", addressDeleted},
 		{"network reconfigured", reconfigured},
 		{"interface deleted and made anew", interfaceMadeAnew},
@@ -217,9 +224,15 @@ func (e *edge) shared(t *testing.T, what string, longest time.Duration, changes 
 // known asserts that the client's neighbour cache names the host, and that it is served.
 func (e *edge) known(t *testing.T, h *lab.Host) {
 	t.Helper()
+	e.client(t, h, lab.Web4(), lab.Web6())
+	e.served(t)
+}
+
+// client waits until the client's neighbour cache names the host for the addresses.
+func (e *edge) client(t *testing.T, h *lab.Host, addresses ...netip.Addr) {
+	t.Helper()
 	mac := h.Namespace.HardwareAddr(t, lab.Interface).String()
 	netns.Eventually(t, lab.Patience, "the client knows "+h.Name, func() bool {
-		return e.Client.Neighbour(t, lab.Interface, lab.Web4()).String() == mac && e.Client.Neighbour(t, lab.Interface, lab.Web6()).String() == mac
+		return !slices.ContainsFunc(addresses, func(ip netip.Addr) bool { return e.Client.Neighbour(t, lab.Interface, ip).String() != mac })
 	})
-	e.served(t)
 }

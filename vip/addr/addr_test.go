@@ -662,3 +662,28 @@ func TestSysctlsOfNamesThatAreNone(t *testing.T) {
 		t.Errorf("got %v, want ErrNoLink", err)
 	}
 }
+
+// The kernel says that it has an IPv6 address before it takes packets to it, and Apply must not: the address is announced next.
+func TestTheKernelTakesPacketsToWhatWasAdded(t *testing.T) {
+	h := newHost(t, host4, host6)
+	const rounds, many = 20, 50
+	late := 0
+	for range rounds {
+		var desired []addr.Address
+		for i := range many {
+			ip := netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 14: 1, 15: byte(i)})
+			desired = append(desired, addr.Address{IP: ip, Interface: iface, Lifetime: time.Minute})
+		}
+		h.apply(desired...)
+		for _, a := range slices.Backward(desired) {
+			routes, err := h.Netlink().RouteGet(a.IP.AsSlice())
+			if err != nil || routes[0].Type != unix.RTN_LOCAL {
+				late++
+			}
+		}
+		h.apply()
+	}
+	if late > 0 {
+		t.Errorf("%d of %d addresses were not there when Apply returned", late, rounds*many)
+	}
+}

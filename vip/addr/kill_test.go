@@ -1,26 +1,21 @@
 package addr_test
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"headgate/test/netns"
 	"headgate/vip/addr"
 )
 
 // childState tells the test's own binary to be the process that is killed; it holds the state file.
 const childState = "HEADGATE_TEST_ADDR_STATE"
-
-// childRuns is what the child says when it begins.
-const childRuns = "runs"
 
 func TestMain(m *testing.M) {
 	if state := os.Getenv(childState); state != "" {
@@ -36,7 +31,7 @@ func child(state string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(childRuns)
+	fmt.Println(netns.ChildRuns)
 	var all []addr.Address
 	for v4, v6, i := vip4, vip6, 0; i < 20; i++ {
 		v4, v6 = v4.Next(), v6.Next()
@@ -58,7 +53,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	const rounds = 20
 	left := 0
 	for round := range rounds {
-		h.kill(time.Duration(5+rand.IntN(60)) * time.Millisecond)
+		h.KillAfter(t, childState, h.state, time.Duration(5+rand.IntN(60))*time.Millisecond)
 		for _, p := range h.Addresses(t, iface) {
 			if p == host4 || p == host6 {
 				continue
@@ -85,33 +80,5 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 	if left == 0 {
 		t.Error("no round left an address: the child did nothing")
-	}
-}
-
-// kill runs the child and kills it after a while.
-func (h *host) kill(after time.Duration) {
-	h.t.Helper()
-	cmd := exec.CommandContext(h.t.Context(), "/proc/self/exe")
-	cmd.Env = append(os.Environ(), childState+"="+h.state)
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = h.Start(cmd)
-	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	told := bufio.NewReader(out)
-	if line, err := told.ReadString('\n'); line != childRuns+"\n" {
-		h.t.Fatalf("the child told %q, %v", line, err)
-	}
-	// The moment is what the test is about.
-	time.Sleep(after)
-	if err := cmd.Process.Kill(); err != nil {
-		h.t.Fatal(err)
-	}
-	rest, _ := io.ReadAll(told)
-	_ = cmd.Wait()
-	if len(rest) > 0 {
-		h.t.Fatalf("the child ended by itself: %s", rest)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"headgate/test/netns"
 )
 
 const patience = 20 * time.Second
@@ -107,17 +109,6 @@ func (r *running) await(t *testing.T, k Kind) Event {
 	}
 }
 
-// eventually waits for what no event tells.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-		time.Sleep(2 * time.Millisecond) // a counter gives no signal
-	}
-}
-
 func TestHostsFindEachOtherAndTellTheirState(t *testing.T) {
 	for name, at := range map[string]string{"IPv4": "127.0.0.1:0", "IPv6": "[::1]:0"} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +127,7 @@ func TestHostsFindEachOtherAndTellTheirState(t *testing.T) {
 					}
 				}
 			}
-			eventually(t, "every detector of every peer is heard", func() bool {
+			netns.Eventually(t, patience, "every detector of every peer is heard", func() bool {
 				return !slices.ContainsFunc(a.Status(), func(s PeerStatus) bool {
 					return slices.ContainsFunc(s.Detectors, func(d DetectorStatus) bool { return d.Heartbeats < 2 })
 				})
@@ -228,7 +219,7 @@ func TestAnotherKeyIsToldOnBothSides(t *testing.T) {
 		peer string
 	}{{a, "b"}, {b, "a"}} {
 		for _, via := range []Via{Session, UDP} {
-			eventually(t, "a stranger on "+string(via), func() bool {
+			netns.Eventually(t, patience, "a stranger on "+string(via), func() bool {
 				return slices.ContainsFunc(c.at.Strangers(), func(s Stranger) bool {
 					return s.Detector == via && s.From == "127.0.0.1" && s.Claims == c.peer && s.Reason == errForeignKey.Error() && s.Count > 0
 				})
@@ -258,7 +249,7 @@ func TestKeysRotateWithoutAGap(t *testing.T) {
 				t.Fatal(err)
 			}
 			atA, atB := heard(a), heard(b)
-			eventually(t, "heartbeats go on", func() bool { return heard(a) > atA+3 && heard(b) > atB+3 })
+			netns.Eventually(t, patience, "heartbeats go on", func() bool { return heard(a) > atA+3 && heard(b) > atB+3 })
 		}
 	}
 	for _, s := range slices.Concat(a.Strangers(), b.Strangers()) {
@@ -385,7 +376,7 @@ func TestTheEndOfASessionAndARefusedRedialAreACrash(t *testing.T) {
 func lived(t *testing.T, a *running) {
 	t.Helper()
 	begun := time.Now()
-	eventually(t, "an interval passes", func() bool { return time.Since(begun) > a.Interval() })
+	netns.Eventually(t, patience, "an interval passes", func() bool { return time.Since(begun) > a.Interval() })
 }
 
 // The kernel of a dying process still accepts: without a greeting the connection proves nothing but its end.
@@ -445,7 +436,7 @@ func TestAnAnswerOnAnotherDetectorRefutesACrash(t *testing.T) {
 	_ = w.listener.Close()
 	_ = c.Close()
 	w.answerUDP(a)
-	eventually(t, "the crash is doubted", func() bool { return a.Status()[0].Doubts == 1 })
+	netns.Eventually(t, patience, "the crash is doubted", func() bool { return a.Status()[0].Doubts == 1 })
 	if s := a.Status()[0]; s.Crashes != 0 || s.Verdict != Up {
 		t.Errorf("status %+v: want no crash", s)
 	}
@@ -489,24 +480,24 @@ func TestForgedAndReplayedPacketsAreCountedAndNotBelieved(t *testing.T) {
 	forged := w.seal(beat, overUDP, [nonceBytes]byte{}, "")
 	forged[len(forged)-1] ^= 1
 	w.send(a, forged)
-	eventually(t, "the forgery is counted", func() bool {
+	netns.Eventually(t, patience, "the forgery is counted", func() bool {
 		return slices.ContainsFunc(a.Strangers(), func(s Stranger) bool { return s.Reason == errForged.Error() && s.Claims == "w" })
 	})
 	udp := func() DetectorStatus { return a.Status()[0].Detectors[1] }
 	before := udp()
 	w.send(a, recorded)
-	eventually(t, "the replay is counted", func() bool { return udp().Old == before.Old+1 })
+	netns.Eventually(t, patience, "the replay is counted", func() bool { return udp().Old == before.Old+1 })
 	if after := udp(); !after.Heard.Equal(before.Heard) {
 		t.Error("a replay counts as heard")
 	}
 	// A process that only replays what another one recorded cannot keep the host alive.
 	a.await(t, Silent)
 	w.send(a, w.seal(beat, overUDP, [nonceBytes]byte{}, ""))
-	eventually(t, "a newer heartbeat after the verdict is not enough", func() bool { return udp().Unproven > 0 })
+	netns.Eventually(t, patience, "a newer heartbeat after the verdict is not enough", func() bool { return udp().Unproven > 0 })
 	if s := a.Status()[0]; s.Verdict != Silent {
 		t.Errorf("%s: a heartbeat alone took a death back", s.Word)
 	}
-	eventually(t, "an answer to a challenge after the verdict takes it back", func() bool {
+	netns.Eventually(t, patience, "an answer to a challenge after the verdict takes it back", func() bool {
 		w.send(a, w.seal(beat, overUDP, [nonceBytes]byte{}, ""))
 		w.answerUDP(a) // the first may be an answer to what was asked before the verdict: it proves nothing
 		return a.Status()[0].Verdict == Up

@@ -85,6 +85,7 @@ type Flows struct {
 	mu        sync.Mutex // guards what follows
 	kept      map[netip.Addr]time.Time
 	forwarded map[netip.Addr]target
+	tables    map[string]bool // by family: the table is there, and this process has written it
 }
 
 // target is where the flows of a VIP are sent on.
@@ -108,7 +109,7 @@ func New(c Config) (*Flows, error) {
 	}
 	f := &Flows{
 		log: c.Log, interfaces: slices.Clone(c.Interfaces), routes: routes, loopback: set, wake: make(chan struct{}, 1),
-		kept: map[netip.Addr]time.Time{}, forwarded: map[netip.Addr]target{},
+		kept: map[netip.Addr]time.Time{}, forwarded: map[netip.Addr]target{}, tables: map[string]bool{},
 	}
 	if err := f.adopt(); err != nil {
 		f.Close()
@@ -195,8 +196,8 @@ func (f *Flows) Forward(vips []netip.Addr, old netip.Addr, until time.Time) erro
 // table must be written as a whole.
 func (f *Flows) append(fam family, some map[netip.Addr]target) bool {
 	now := f.of(fam)
-	if len(now) == 0 {
-		return false // there may be no table
+	if len(now) == 0 && !f.tables[fam.name] {
+		return false
 	}
 	for vip := range some {
 		if _, known := now[vip]; known {
@@ -250,6 +251,7 @@ func (f *Flows) install(fam family, next map[netip.Addr]target) error {
 	if err := fam.write(next, time.Now()); err != nil {
 		return err
 	}
+	f.tables[fam.name] = len(next) > 0
 	maps.DeleteFunc(f.forwarded, func(vip netip.Addr, _ target) bool { return vip.Is4() == fam.isIPv4() })
 	maps.Copy(f.forwarded, next)
 	f.look()

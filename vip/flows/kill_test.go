@@ -1,14 +1,11 @@
 package flows_test
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -22,9 +19,6 @@ import (
 
 // childState tells the test's own binary to be the process that is killed; it holds the state file.
 const childState = "HEADGATE_TEST_FLOWS_STATE"
-
-// childRuns is what the child says when it begins.
-const childRuns = "runs"
 
 func TestMain(m *testing.M) {
 	if state := os.Getenv(childState); state != "" {
@@ -43,7 +37,7 @@ func child(state string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(childRuns)
+	fmt.Println(netns.ChildRuns)
 	for {
 		for _, n := range networks() {
 			vips := []netip.Addr{n.vip, n.vip.Next()}
@@ -74,7 +68,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	const rounds = 25
 	left := 0
 	for range rounds {
-		e.kill(time.Duration(5+rand.IntN(60)) * time.Millisecond)
+		e.KillAfter(t, childState, e.state, time.Duration(5+rand.IntN(60))*time.Millisecond)
 		left += e.onlyWhatExpires(t)
 	}
 	if left == 0 {
@@ -87,34 +81,6 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	e.do(e.flows.Sweep)
 	if e.tables() != 0 {
 		t.Errorf("%d tables are left after the sweep", e.tables())
-	}
-}
-
-// kill runs the child and kills it after a while.
-func (e *edge) kill(after time.Duration) {
-	e.t.Helper()
-	cmd := exec.CommandContext(e.t.Context(), "/proc/self/exe")
-	cmd.Env = append(os.Environ(), childState+"="+e.state)
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = e.Start(cmd)
-	}
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	told := bufio.NewReader(out)
-	if line, err := told.ReadString('\n'); line != childRuns+"\n" {
-		e.t.Fatalf("the child told %q, %v", line, err)
-	}
-	// The moment is what the test is about.
-	time.Sleep(after)
-	if err := cmd.Process.Kill(); err != nil {
-		e.t.Fatal(err)
-	}
-	rest, _ := io.ReadAll(told)
-	_ = cmd.Wait()
-	if len(rest) > 0 {
-		e.t.Fatalf("the child ended by itself: %s", rest)
 	}
 }
 

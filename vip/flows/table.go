@@ -93,9 +93,11 @@ func (fam family) write(targets map[netip.Addr]target, now time.Time) error {
 		return fmt.Errorf("nftables: %w", err)
 	}
 	table := &nftables.Table{Family: fam.table, Name: tableName}
-	// To remove a table that is not there is an error, to add one that is there is none.
-	conn.AddTable(table)
-	conn.DelTable(table)
+	// To remove a table that is not there is an error. A removal makes the kernel's next transaction wait, some 10 ms, so none
+	// is asked for without need: an owner that crashed is being followed.
+	if fam.exists() {
+		conn.DelTable(table)
+	}
 	if len(targets) > 0 {
 		if err := fam.fill(conn, conn.AddTable(table), targets, now); err != nil {
 			return err

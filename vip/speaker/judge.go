@@ -109,10 +109,10 @@ func (m *machine) escape(u *unit, now time.Time) {
 	}
 	switch {
 	case passed < 0:
-	case passed >= escapePatience && !m.fading(to, now):
-		m.letGo(u, now, change{to: Backup, reason: ProxyNotReady, detail: m.health.Reason})
-	case u.offer.to != to:
+	case u.offer.to != to: // however much time has passed, it was not asked
 		u.offer = offer{to: to, at: now}
+	case now.Sub(u.offer.at) >= escapePatience && !m.fading(to, now):
+		m.letGo(u, now, change{to: Backup, reason: ProxyNotReady, detail: m.health.Reason})
 	}
 }
 

@@ -131,7 +131,7 @@ func (m *machine) unit(name string) (*unit, error) {
 	return nil, fmt.Errorf("no VIP is called %q: write one of %q", name, names)
 }
 
-// move asks the owner of the VIP, which may be this host, to give it to another one.
+// move asks the owner of the VIP, which may be this host, to give it to another one, and that one to take it.
 func (m *machine) move(now time.Time, vip string, to election.Host) error {
 	u, err := m.unit(vip)
 	if err != nil {
@@ -147,13 +147,12 @@ func (m *machine) move(now time.Time, vip string, to election.Host) error {
 	switch {
 	case u.state == Active && to == m.Host:
 		u.sticky = true
-	case u.state != Active && owner == nil:
-		return fmt.Errorf("%s has no owner now that could give it away: try again in a moment", u.Name)
+	case u.state != Active && owner == nil && to == m.Host: // nobody need be asked: a free VIP is taken
 	default:
 		if u.state == Active {
 			u.want(to, now)
 		}
-		// Told even when the VIP is ours: a host that released it is to know that it is wanted there.
+		// Told even when the VIP is ours, or nobody's: a host that released it is to know that it is wanted there.
 		m.nonce = hash32(fmt.Sprint(m.boot, m.nonce))
 		m.requests = append(m.requests, outgoing{request{m.nonce, u.id, hostID(to)}, now.Add(requestLasts)})
 		m.requests = m.requests[max(0, len(m.requests)-maxRequests):]

@@ -275,6 +275,30 @@ func TestReleaseAndMoveBack(t *testing.T) {
 	w.until("moved back", time.Second, w.ownedBy(old))
 }
 
+// Released on both hosts it is nobody's, and a move brings it to the one or the other, wherever it is asked for.
+func TestMoveOfWhatIsNobodys(t *testing.T) {
+	for _, to := range []int{0, 1} {
+		for _, by := range []int{0, 1} {
+			w := settled(t, 2, vip("192.0.2.10"))
+			for range w.hosts {
+				old := w.owner()
+				_ = old.machine.release("192.0.2.10")
+				old.step()
+				w.run(time.Second)
+			}
+			if owners := w.owners(w.vips[0]); len(owners) != 0 {
+				t.Fatalf("released, and owned by %v", owners)
+			}
+			if err := w.hosts[by].machine.move(w.hosts[by].clock(), "192.0.2.10", w.hosts[to].name); err != nil {
+				t.Fatal(err)
+			}
+			w.hosts[by].step()
+			w.until("taken", time.Second, w.ownedBy(w.hosts[to]))
+			w.quietAfter(time.Second, time.Minute)
+		}
+	}
+}
+
 func TestReleaseWithNobodyElse(t *testing.T) {
 	w := settled(t, 1, vip("192.0.2.10"))
 	h := w.owner()
@@ -550,6 +574,55 @@ func TestDeafOwnerWithoutProxy(t *testing.T) {
 			w.quietAfter(time.Second, time.Minute)
 			w.ownerIs(other)
 		}
+	}
+}
+
+// So it is where the owner has never heard of that host, because it was started since: what answers for the VIP is a stranger
+// to it, and a VIP that it cannot serve is left to whoever answers.
+func TestOwnerWithoutProxyThatNeverHeardOfTheOther(t *testing.T) {
+	for seed := range uint64(10) {
+		w := settledFrom(t, seed, 2, vip("192.0.2.10"))
+		old := w.owner()
+		other := w.other(old)
+		other.sessionTo[old.index] = false
+		w.run(time.Second)
+		old.kill()
+		old.start()
+		w.until("adopted", 2*time.Second, func() bool { return old.unit(w.vips[0]).state == Active })
+		w.run(5 * time.Second)
+		w.ownerIs(old)
+		old.hangs = true
+		w.until("the other one is the owner", 4*time.Second, w.ownedBy(other))
+		w.quietAfter(time.Second, time.Minute)
+		w.ownerIs(other)
+	}
+}
+
+// Both proxies had fallen silent, and when the other one is back the owner's dies: the other one is asked before the VIP goes,
+// whenever that happens.
+func TestProxyDiesWhileItIsWaitedFor(t *testing.T) {
+	for after := time.Duration(0); after < 400*time.Millisecond; after += 5 * time.Millisecond {
+		w := settled(t, 2, vip("192.0.2.10"))
+		old := w.owner()
+		other := w.other(old)
+		for _, h := range w.hosts {
+			h.hangs = true
+			h.machine.setHealth(h.health())
+		}
+		for _, h := range w.hosts {
+			h.step()
+		}
+		w.run(time.Second)
+		w.ownerIs(old)
+		other.hangs = false
+		for end := w.now + after; w.now < end; w.run(time.Millisecond) {
+			w.allHeld()
+		}
+		old.proxy = false
+		for end := w.now + time.Second; w.now < end; w.run(time.Millisecond) {
+			w.allHeld()
+		}
+		w.ownerIs(other)
 	}
 }
 

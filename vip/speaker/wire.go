@@ -155,7 +155,7 @@ func (m *machine) conflict(now time.Time, c Conflict) {
 			m.tell(u, now, p)
 		}
 		u.defend = later(now, u.announced.Add(defenceGap))
-		if p == nil || p.alive {
+		if p == nil && m.health.Ready || p != nil && p.alive {
 			continue
 		}
 		u.contest(now, rivalContest) // both go on announcing until one lets go, whatever gets lost
@@ -200,14 +200,26 @@ func (m *machine) checked(u *unit, now time.Time, r probeResult) {
 	u.conflicts++
 	m.tell(u, now, p)
 	u.contest(now, contestedEvery)
-	if p == nil {
+	if m.keeps(u, p) {
 		return
 	}
-	// Of two the one keeps it that can serve it, then the better rank.
-	if e := p.state.find(u.id); e != nil && (!m.health.Ready || better(u, p, e, m.Host, u.priority())) {
-		m.letGo(u, now, change{to: Backup, reason: RivalAnswers, peer: p.host, detail: text(hardware)})
-		u.occupant, u.nextProbe = hardware, now.Add(probePause)
+	c := change{to: Backup, reason: RivalAnswers, detail: text(hardware)}
+	if p != nil {
+		c.peer = p.host
 	}
+	m.letGo(u, now, c)
+	u.occupant, u.nextProbe = hardware, now.Add(probePause)
+}
+
+// keeps tells that this host keeps a VIP for which another machine answers, which is p or none of ours. Of two the one keeps it that
+// can serve it, then the better rank. A stranger is yielded to only by a host that cannot serve: it may be a host of ours that was
+// never heard, and whatever it is, it answers.
+func (m *machine) keeps(u *unit, p *peer) bool {
+	if p == nil {
+		return m.health.Ready
+	}
+	e := p.state.find(u.id)
+	return e == nil || m.health.Ready && !better(u, p, e, m.Host, u.priority())
 }
 
 func later(a, b time.Time) time.Time {

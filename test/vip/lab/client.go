@@ -305,8 +305,25 @@ const (
 func OpenFlows(t testing.TB, from *netns.Namespace, ip netip.Addr, n int) *Flows {
 	t.Helper()
 	f := &Flows{stop: make(chan struct{}), asked: map[int]time.Time{}, n: n}
+	conns := Open(t, from, ip, n)
+	t.Cleanup(f.Close)
+	for i, conn := range conns {
+		f.wait.Go(func() { f.run(i, conn) })
+	}
+	return f
+}
+
+// Open opens n connections from a namespace to port 80 of an address, and says nothing on them. They are closed when the
+// test ends.
+func Open(t testing.TB, from *netns.Namespace, ip netip.Addr, n int) []net.Conn {
+	t.Helper()
 	var conns []net.Conn
-	err := from.Do(func() error {
+	t.Cleanup(func() {
+		for _, conn := range conns {
+			_ = conn.Close() // its user may have done it
+		}
+	})
+	if err := from.Do(func() error {
 		for range n {
 			conn, err := (&net.Dialer{Timeout: flowLimit}).DialContext(t.Context(), "tcp", netip.AddrPortFrom(ip, 80).String())
 			if err != nil {
@@ -315,15 +332,24 @@ func OpenFlows(t testing.TB, from *netns.Namespace, ip netip.Addr, n int) *Flows
 			conns = append(conns, conn)
 		}
 		return nil
-	})
-	t.Cleanup(f.Close)
-	for i, conn := range conns {
-		f.wait.Go(func() { f.run(i, conn) })
-	}
-	if err != nil {
+	}); err != nil {
 		t.Fatalf("open connections: %v", err)
 	}
-	return f
+	return conns
+}
+
+// Answered sends a request on each of some connections and says how many get an answer, and why the first one of the
+// others gets none.
+func Answered(conns []net.Conn) (int, string) {
+	answered, why := 0, ""
+	for _, conn := range conns {
+		if err := ask(conn); err == nil {
+			answered++
+		} else if why == "" {
+			why = err.Error()
+		}
+	}
+	return answered, why
 }
 
 // Close ends them; twice is no error.

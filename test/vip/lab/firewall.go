@@ -50,6 +50,32 @@ func Block(t testing.TB, n *netns.Namespace, what Talk) *Firewall {
 	return f
 }
 
+// OpenOnly drops all that a machine sends over TCP but the packets that open connections: those then stay half open.
+func OpenOnly(t testing.TB, n *netns.Namespace) *Firewall {
+	t.Helper()
+	f := &Firewall{namespace: n}
+	const flagsOffset, flagSYN = 13, 0x02
+	rule := []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: flagsOffset, Len: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{flagSYN}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0}},
+		&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop},
+	}
+	if err := f.do(func(c *nftables.Conn) error {
+		f.table = c.AddTable(&nftables.Table{Name: "lab", Family: nftables.TableFamilyINet})
+		f.chain = c.AddChain(&nftables.Chain{
+			Name: "out", Table: f.table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter,
+		})
+		c.AddRule(&nftables.Rule{Table: f.table, Chain: f.chain, Exprs: rule})
+		return c.Flush()
+	}); err != nil {
+		t.Fatalf("block: %v", err)
+	}
+	return f
+}
+
 // Both blocks a pair of machines.
 func Both(t testing.TB, a, b *Host, what Talk) []*Firewall {
 	t.Helper()
