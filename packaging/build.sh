@@ -46,7 +46,7 @@ changelog() {
     fi
   done
   echo
-  echo " -- headgate developers <packages@headgate.io>  $(date -u -R -d "@$SOURCE_DATE_EPOCH")"
+  echo " -- $(sed -n 's/^maintainer: //p' packaging/nfpm.yaml)  $(date -u -R -d "@$SOURCE_DATE_EPOCH")"
 }
 
 # Of every module that is linked in: its licence must go with the binary.

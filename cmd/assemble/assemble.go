@@ -72,6 +72,7 @@ func Settings(c config.Config) model.Settings {
 		RedirectPort:          uint16(c.Publish.HTTPSPort), //nolint:gosec // config keeps it within 1–65535
 		NoTLSRedirectPrefixes: c.NoTLSRedirectLocations,
 		RequestMetrics:        c.Metrics.Requests && c.Metrics.Listen != "",
+		StrictAnswers:         c.Upstreams.StrictAnswers,
 		DefaultCertificate:    model.CertificateID(c.DefaultCertificate),
 		DefaultProfile:        profile(c.Upstreams),
 	}

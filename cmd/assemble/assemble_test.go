@@ -244,6 +244,13 @@ func TestUpstreamDefaults(t *testing.T) {
 	if p := Build(c).Settings.DefaultProfile; p != (model.Profile{RetryOn: model.RetryError | model.Retry503, RetryNonIdempotent: true}) {
 		t.Errorf("profile %+v", p)
 	}
+	if Build(c).Settings.StrictAnswers {
+		t.Error("answers are checked though nobody asked for it")
+	}
+	u.StrictAnswers = true
+	if !Build(c).Settings.StrictAnswers {
+		t.Error("answers are not checked though it was asked for")
+	}
 	u.Eject = false
 	if e := Build(c).Defaults.Ejection; !cmp.Equal(e, model.Ejection{Off: true}) {
 		t.Errorf("ejection %+v although it is off", e)

@@ -10,11 +10,13 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -196,6 +198,8 @@ func TestScrubbedTexts(t *testing.T) {
 		{"key cut off", "x -----BEGIN PRIVATE KEY-----\nMHcCAQ", "x [secret ", "MHcCAQ"},
 		{"bearer", "authorization: Bearer abcdefghijkl", "authorization: Bearer [secret ", "abcdefghijkl"},
 		{"URL", "proxy http://user:hunter2@10.0.0.1/", "http://user:[secret ", "hunter2"},
+		{"token in a URL", "clone https://glpat-12345@git.example.com/x", "https://[secret ", "glpat"},
+		{"no user in a URL", "see https://example.com/a@b", "https://example.com/a@b", "[secret"},
 		{"cookie", `"Set-Cookie": "INGRESSCOOKIE=12345; Path=/"`, `"Set-Cookie": "[secret `, "12345"},
 		{"password", `{"password": "hunter2", "user": "x"}`, `"user": "x"`, "hunter2"},
 		{"words", "the token expires on Sunday, the secret shop/tls is missing", "the token expires on Sunday, the secret shop/tls is missing", "[secret"},
@@ -204,6 +208,25 @@ func TestScrubbedTexts(t *testing.T) {
 		got := string(newScrubber().log([]byte(c.in)))
 		if !strings.Contains(got, c.keeps) || strings.Contains(got, c.drops) {
 			t.Errorf("%s: %q", c.name, got)
+		}
+	}
+}
+
+// A program writes a secret as its language does.
+func TestEveryFormOfASecretIsFound(t *testing.T) {
+	const secret = `pä"ss\w<or>d&1 2/3+4%`
+	s := newScrubber()
+	s.learn(secret)
+	quoted, err := json.Marshal(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range []string{
+		secret, string(quoted), fmt.Sprintf("%q", secret), fmt.Sprintf("%+q", secret), url.QueryEscape(secret), url.PathEscape(secret), url.UserPassword("u", secret).String(),
+		base64.StdEncoding.EncodeToString([]byte(secret)), hex.EncodeToString([]byte(secret)),
+	} {
+		if got := string(s.text([]byte("before " + form + " after"))); !strings.HasPrefix(got, "before ") || !strings.Contains(got, "[secret ") || !strings.HasSuffix(got, " after") || strings.Contains(got, "d&1") {
+			t.Errorf("%s became %s", form, got)
 		}
 	}
 }

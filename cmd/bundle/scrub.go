@@ -8,8 +8,10 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -36,7 +38,8 @@ func (s *scrubber) learn(secret string) {
 	secret = strings.TrimSpace(secret)
 	forms := []string{
 		secret, base64.StdEncoding.EncodeToString([]byte(secret)), base64.RawURLEncoding.EncodeToString([]byte(secret)),
-		hex.EncodeToString([]byte(secret)), escaped(secret),
+		hex.EncodeToString([]byte(secret)), escaped(secret), strings.Trim(strconv.Quote(secret), `"`), strings.Trim(strconv.QuoteToASCII(secret), `"`),
+		url.UserPassword("", secret).String()[1:], url.PathEscape(secret), url.QueryEscape(secret),
 	}
 	for line := range strings.Lines(secret) {
 		if line = strings.TrimSpace(line); len(line) >= 16 && !strings.HasPrefix(line, "-----") {
@@ -74,6 +77,7 @@ var (
 	webToken    = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*`)
 	credentials = regexp.MustCompile(`(?i)\b((?:bearer|basic|digest) +)([A-Za-z0-9+/._~=-]{8,})`)
 	inURL       = regexp.MustCompile(`(://[^/@\s:"']*:)([^/@\s"']+)(@)`)
+	userInURL   = regexp.MustCompile(`(://)([^/@\s:"'\[]+)(@)`) // some servers take a token for the user
 	cookie      = regexp.MustCompile(`(?i)\b((?:set-)?cookie"?: *"?)([^"\r\n]{4,})`)
 	valued      = regexp.MustCompile(`(?i)\b((?:pass(?:word|wd|phrase)?|api[_-]?key|client[_-]?secret|access[_-]?token|auth[_-]?token)["']?\s*[:=]\s*["']?)([^\s"',;&}]{3,})`)
 	joining     = regexp.MustCompile(`headgate-join-[0-9]+\.[A-Za-z0-9_-]+\.[0-9a-f]*`)
@@ -91,7 +95,7 @@ func (s *scrubber) text(in []byte) []byte {
 	for _, whole := range []*regexp.Regexp{pemKey, webToken, joining} {
 		out = whole.ReplaceAllStringFunc(out, s.hash)
 	}
-	for _, part := range []*regexp.Regexp{credentials, inURL, cookie, valued} {
+	for _, part := range []*regexp.Regexp{credentials, inURL, userInURL, cookie, valued} {
 		out = s.second(part, out)
 	}
 	return []byte(out)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -148,9 +149,12 @@ func Refused(err error) Report {
 		all = joined.Unwrap()
 	}
 	for _, e := range all {
-		fix := ""
+		fix := "headgate init"
 		var field *config.FieldError
-		if errors.As(e, &field) && field.Place != "" {
+		switch {
+		case errors.Is(e, fs.ErrPermission):
+			fix = "run headgate check as root"
+		case errors.As(e, &field) && field.Place != "":
 			fix = "correct " + field.Place
 		}
 		r.fail(fix, "%v", e)

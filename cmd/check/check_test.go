@@ -166,7 +166,7 @@ func TestListeners(t *testing.T) {
 	r.listeners(t.Context())
 	says(t, r,
 		"fail 0.0.0.0:80 is taken by nginx (PID 700, unit nginx.service) -> systemctl disable --now nginx.service",
-		"fail 127.0.0.1:8080 is taken by python3 (PID 702) -> stop process 702",
+		"fail 127.0.0.1:8080 is taken by python3 (PID 702) -> kill 702, or",
 		"fail [::]:443 is taken by another process -> run headgate check as root",
 		"fail 192.0.2.1:80: no interface has the address 192.0.2.1 -> ip address add 192.0.2.1",
 		"fail [::]:8443: this kernel has no IPv6 -> remove it",
@@ -240,6 +240,17 @@ func TestStockService(t *testing.T) {
 	r.Config.Listeners.HTTP = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8080")}
 	r.stockService()
 	says(t, r)
+
+	// Our package's drop-in keeps it off, unless somebody has masked that.
+	const dropIn = "systemd/system/nginx.service.d/50-headgate.conf"
+	enabled := map[string]string{"etc/systemd/system/multi-user.target.wants/nginx.service@": "/lib/systemd/system/nginx.service", "usr/lib/" + dropIn: ""}
+	r = subject(t, host(t, enabled))
+	r.stockService()
+	says(t, r)
+	enabled["etc/"+dropIn+"@"] = "/dev/null"
+	r = subject(t, host(t, enabled))
+	r.stockService()
+	says(t, r, "warn nginx.service, the distribution's own nginx, is enabled")
 }
 
 func TestFolders(t *testing.T) {
@@ -359,12 +370,12 @@ func TestCredentials(t *testing.T) {
 		want   string
 	}{
 		"good":       {rest.Config{BearerToken: at(90 * 24 * time.Hour)}, "ok the token is valid until 2027-02-27T06:00:00Z"},
-		"soon":       {rest.Config{BearerToken: at(48 * time.Hour)}, "warn the token expires on 2026-12-01T06:00:00Z, in 48h0m0s -> write a kubeconfig with new credentials"},
+		"soon":       {rest.Config{BearerToken: at(48 * time.Hour)}, "warn the token expires on 2026-12-01T06:00:00Z, in 48h0m0s -> install -m 0640 NEW "},
 		"over":       {rest.Config{BearerToken: at(-time.Hour)}, "fail the token expired on 2026-11-29T05:00:00Z -> "},
 		"renewed":    {rest.Config{BearerTokenFile: file}, "ok the token is valid until 2026-11-29T07:00:00Z"},
 		"no file":    {rest.Config{BearerTokenFile: file + "x"}, "fail the token file cannot be read"},
 		"opaque":     {rest.Config{BearerToken: "opaque"}, "ok the token does not say when it ends"},
-		"anonymous":  {rest.Config{}, "warn the kubeconfig holds no credentials… -> add a user"},
+		"anonymous":  {rest.Config{}, "warn the kubeconfig holds no credentials… -> install -m 0640 NEW "},
 		"no key":     {rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: []byte("x"), KeyData: []byte("secret-key")}}, "fail the client certificate cannot be used"},
 		"basic auth": {rest.Config{Username: "u", Password: "p"}, ""},
 	} {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"headgate/cmd/rbac"
+	"headgate/cmd/shell"
 )
 
 const apiTimeout = 10 * time.Second
@@ -40,7 +41,7 @@ func (r *run) cluster(ctx context.Context, config *rest.Config) {
 	config.Timeout = apiTimeout
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
-		r.fail("write a kubeconfig that can be used", "no client can be made from the kubeconfig: %v", err)
+		r.fail(r.newKubeconfig(), "no client can be made from the kubeconfig: %v", err)
 		return
 	}
 	defer client.CloseIdleConnections()
@@ -50,7 +51,7 @@ func (r *run) cluster(ctx context.Context, config *rest.Config) {
 	r.area = "rbac"
 	clientset, err := kubernetes.NewForConfigAndClient(config, client)
 	if err != nil {
-		r.fail("", "no client can be made from the kubeconfig: %v", err)
+		r.fail(r.newKubeconfig(), "no client can be made from the kubeconfig: %v", err)
 		return
 	}
 	r.rights(ctx, clientset)
@@ -70,7 +71,7 @@ func (r *run) version(ctx context.Context, config *rest.Config, client *http.Cli
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("/version").String(), nil)
 	if err != nil {
-		r.fail("", "ask for the version: %v", err)
+		r.fail("correct the server's URL in the kubeconfig", "the API server's URL cannot be asked: %v", err)
 		return false
 	}
 	request.Header.Set("Accept", "application/json")
@@ -85,10 +86,10 @@ func (r *run) version(ctx context.Context, config *rest.Config, client *http.Cli
 	body, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
 	switch {
 	case res.StatusCode == http.StatusUnauthorized:
-		r.fail("write a kubeconfig with new credentials", "the API server refuses our credentials (401)")
+		r.fail(r.newKubeconfig(), "the API server refuses our credentials (401)")
 		return false
 	case err != nil || res.StatusCode != http.StatusOK:
-		r.warn("", "the API server does not tell its version: status %d", res.StatusCode)
+		r.warn("see whether the URL in the kubeconfig is that of an API server (kubectl --kubeconfig "+shell.Word(r.Config.Kubeconfig)+" version)", "the API server does not tell its version: status %d", res.StatusCode)
 		return true
 	}
 	r.judgeVersion(body)
@@ -162,7 +163,7 @@ func (r *run) rights(ctx context.Context, client kubernetes.Interface) {
 			if err != nil {
 				fix := "see whether the API server is well"
 				if apierrors.IsUnauthorized(err) {
-					fix = "write a kubeconfig with new credentials"
+					fix = r.newKubeconfig()
 				}
 				r.fail(fix, "the API server does not say what we may do: %v", err)
 				return
@@ -218,7 +219,7 @@ func where(rule rbac.Rule) string {
 func (r *run) grant() string {
 	text := "headgate rbac"
 	if r.File != "" {
-		text += " --config " + r.File
+		text += " --config " + shell.Word(r.File)
 	}
 	return text + " | kubectl apply -f - (with an administrator's kubeconfig; --service-account NS/NAME if it is not headgate-system/headgate)"
 }

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"headgate/cmd/shell"
 	"headgate/sync/admin"
 )
 
@@ -25,6 +28,9 @@ func (r *run) configuration(ctx context.Context) {
 		file = "no file"
 	}
 	r.ok("the configuration is valid (%s)", file)
+	if _, packaged := r.daemon(); packaged {
+		r.readableConfig()
+	}
 	asking, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	status, err := admin.Ask(asking, r.Config.RuntimeDir)
@@ -43,6 +49,21 @@ func (r *run) configuration(ctx context.Context) {
 	r.changes(asking, status)
 }
 
+// readableConfig looks whether the daemon and the commands that start nginx can read the file. It holds no secret.
+func (r *run) readableConfig() {
+	for _, name := range []string{daemonName, proxyName} {
+		user, ok := r.account(name)
+		if !ok || !errors.Is(user.access(r.File, unix.R_OK), unix.EACCES) {
+			continue
+		}
+		in, fix := user.obstacle(r.File), "chmod o+x "
+		if info, err := os.Stat(in); err == nil && !info.IsDir() {
+			fix = "chmod 0644 "
+		}
+		r.fail(fix+shell.Word(in), "the user %s, whom a unit of the package runs as, cannot read the configuration: %s is closed to it", name, in)
+	}
+}
+
 // changes asks the daemon, which knows the flags and variables that it was started with, what of its file it does not know.
 func (r *run) changes(ctx context.Context, status admin.Status) {
 	changed, err := admin.AskCompare(ctx, r.Config.RuntimeDir)
@@ -55,7 +76,7 @@ func (r *run) changes(ctx context.Context, status admin.Status) {
 		return
 	}
 	if ours, err := filepath.Abs(r.File); err == nil && changed.File != "" && changed.File != ours {
-		r.warn("headgate check --config "+changed.File, "the running daemon (PID %d) reads %s, not %s", status.PID, changed.File, ours)
+		r.warn("headgate check --config "+shell.Word(changed.File), "the running daemon (PID %d) reads %s, not %s", status.PID, changed.File, ours)
 	}
 	if len(changed.Reload) > 0 {
 		r.warn(byReload, "keys were changed since the running daemon (PID %d) read them: %s", status.PID, strings.Join(changed.Reload, ", "))

@@ -13,6 +13,7 @@ import (
 
 	"headgate/cmd/assemble"
 	"headgate/cmd/config"
+	"headgate/cmd/shell"
 )
 
 // folders looks whether the daemon can make and write its folders, whether nobody else can look into those that
@@ -50,7 +51,7 @@ func (r *run) folder(path string, wanted fs.FileMode) {
 	case err != nil:
 		r.fail("run headgate check as the user who runs the daemon", "%s: %v", path, err)
 	case !info.IsDir():
-		r.fail("mv "+path+" "+path+".old", "%s is not a folder", path)
+		r.fail("mv "+shell.Word(path)+" "+shell.Word(path+".old"), "%s is not a folder", path)
 	default:
 		r.existingFolder(path, info.Mode().Perm(), wanted)
 	}
@@ -60,30 +61,37 @@ func (r *run) missingFolder(path string, wanted fs.FileMode) {
 	parent := existing(path)
 	info, err := os.Stat(parent)
 	if err == nil && !info.IsDir() {
-		r.fail("mv "+parent+" "+parent+".old", "%s cannot be made: %s is not a folder", path, parent)
+		r.fail("mv "+shell.Word(parent)+" "+shell.Word(parent+".old"), "%s cannot be made: %s is not a folder", path, parent)
 		return
 	}
 	if err == nil {
-		err = writable(parent)
+		err = r.writable(parent)
 	}
 	if err != nil {
-		r.fail(fmt.Sprintf("install -d -m %04o -o %d %s", wanted, r.Host.UID, path), "%s does not exist and cannot be made in %s: %v", path, parent, err)
+		owner := strconv.Itoa(r.Host.UID)
+		if _, ok := r.daemon(); ok {
+			owner = daemonName
+		}
+		r.fail(fmt.Sprintf("install -d -m %04o -o %s %s", wanted, owner, shell.Word(path)), "%s does not exist and cannot be made in %s by the daemon: %v", path, parent, err)
 		return
 	}
 	r.ok("%s does not exist; the daemon makes it", path)
 }
 
 func (r *run) existingFolder(path string, mode, wanted fs.FileMode) {
-	err := writable(path)
+	err := r.writable(path)
+	daemon, asDaemon := r.daemon()
 	switch {
 	case errors.Is(err, unix.EROFS):
-		r.fail("mount -o remount,rw "+path, "%s lies on a file system that is mounted read-only", path)
+		r.fail("mount -o remount,rw "+shell.Word(path), "%s lies on a file system that is mounted read-only", path)
+	case err != nil && asDaemon:
+		r.fail("chown "+daemon.name+" "+shell.Word(path), "%s cannot be written by the daemon (user %s): %v", path, daemon.name, err)
 	case err != nil:
-		r.fail("chown "+strconv.Itoa(r.Host.UID)+" "+path, "%s cannot be written by this user (UID %d): %v", path, r.Host.UID, err)
+		r.fail("chown "+strconv.Itoa(r.Host.UID)+" "+shell.Word(path), "%s cannot be written by this user (UID %d): %v", path, r.Host.UID, err)
 	case wanted == private && mode&0o007 != 0:
-		r.fail("chmod 0750 "+path, "%s is open to all users of this host (mode %04o): it holds keys or sockets", path, mode)
+		r.fail("chmod 0750 "+shell.Word(path), "%s is open to all users of this host (mode %04o): it holds keys or sockets", path, mode)
 	case wanted == passable && mode&0o001 == 0:
-		r.warn("chmod 0755 "+path, "%s is closed to the proxy's workers (mode %04o), which pass through", path, mode)
+		r.warn("chmod 0755 "+shell.Word(path), "%s is closed to the proxy's workers (mode %04o), which pass through", path, mode)
 	default:
 		r.ok("%s is writable, mode %04o", path, mode)
 	}
@@ -100,8 +108,11 @@ func existing(path string) string {
 	return path
 }
 
-// writable asks for the effective user, and writes nothing.
-func writable(path string) error {
+// writable asks for the daemon's account, or for this user where that is not known, and writes nothing.
+func (r *run) writable(path string) error {
+	if daemon, ok := r.daemon(); ok {
+		return daemon.access(path, unix.W_OK|unix.X_OK)
+	}
 	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"headgate/cmd/shell"
 	"headgate/cmd/vip"
 	"headgate/sync/gossip"
 )
@@ -40,9 +41,10 @@ func (r *run) gossip(ctx context.Context) {
 	}
 	secret, err := r.secret()
 	if err != nil {
-		r.fail("headgate gossip genkey --out "+g.KeyFile+" on one host and a copy on the others, or headgate join STRING; chgrp headgate and chmod 0640 on the file", "%v", err)
+		r.fail("headgate gossip genkey --out "+shell.Word(g.KeyFile)+" on one host and a copy on the others, or headgate join STRING; chgrp headgate and chmod 0640 on the file", "%v", err)
 	} else {
 		r.ok("the secret of the hosts can be read: key %s", secret.ID())
+		r.secretFile(g.KeyFile, "the secret of the hosts")
 	}
 	status, askErr := gossip.Ask(ctx, vip.PathsOf(r.Config).Socket)
 	if askErr == nil {

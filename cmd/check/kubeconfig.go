@@ -9,12 +9,16 @@ import (
 	"errors"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"headgate/cmd/assemble"
+	"headgate/cmd/shell"
 	"headgate/sync/kubewatch"
 )
 
@@ -31,13 +35,11 @@ func (r *run) kubeconfig(ctx context.Context) {
 		Kubeconfig: file, Namespaces: r.Config.Namespaces, Secrets: assemble.Secrets(r.Config), Version: r.Version,
 	})
 	if err != nil {
-		r.fail("write a kubeconfig to "+file+" (README.md, Point it at a cluster)", "%v", err)
+		r.fail(r.newKubeconfig(), "%v", err)
 		return
 	}
 	r.ok("%s can be read: API server %s", file, client.Host)
-	if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o077 != 0 && holdsSecret(client) {
-		r.warn("chmod 0600 "+file, "%s holds credentials and may be read by others (mode %04o)", file, info.Mode().Perm())
-	}
+	r.kubeconfigFiles(file, client)
 	if client.Insecure {
 		r.warn("write certificate-authority-data into "+file, "insecure-skip-tls-verify: whoever is between here and the API server can read Secrets")
 	}
@@ -46,8 +48,60 @@ func (r *run) kubeconfig(ctx context.Context) {
 	r.cluster(ctx, client)
 }
 
-func holdsSecret(client *rest.Config) bool {
-	return client.BearerToken != "" || len(client.KeyData) > 0 || client.Password != ""
+// newKubeconfig is the command that puts another kubeconfig in its place.
+func (r *run) newKubeconfig() string {
+	owner := ""
+	if _, ok := r.account(daemonName); ok {
+		owner = "-o root -g " + daemonName + " "
+	}
+	return "install " + owner + "-m 0640 NEW " + shell.Word(r.Config.Kubeconfig) + " (/usr/share/doc/headgate/howto/first-cluster.md, step 2, makes one)"
+}
+
+// kubeconfigFiles looks who may read the kubeconfig and the files that it names.
+func (r *run) kubeconfigFiles(file string, client *rest.Config) {
+	named := r.filesIn(file)
+	if client.BearerToken != "" && client.BearerTokenFile == "" || len(client.KeyData) > 0 && named.key == "" || client.Password != "" {
+		r.secretFile(file, "credentials")
+	} else if daemon, ok := r.daemon(); ok {
+		r.readable(daemon, file, "the kubeconfig")
+	}
+	if client.BearerTokenFile != "" {
+		r.secretFile(client.BearerTokenFile, "the token")
+	}
+	if named.key != "" {
+		r.secretFile(named.key, "the key of the client certificate")
+	}
+	daemon, ok := r.daemon()
+	if !ok {
+		return
+	}
+	for _, open := range named.open {
+		r.readable(daemon, open, "which the kubeconfig names")
+	}
+}
+
+// namedFiles are those beside the token that a kubeconfig names, by their paths; "" and none where it holds them itself.
+type namedFiles struct {
+	key  string
+	open []string // no secrets
+}
+
+// filesIn reads the current context of a kubeconfig that can be used.
+func (r *run) filesIn(kubeconfig string) namedFiles {
+	var n namedFiles
+	c, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil || api.MinifyConfig(c) != nil || clientcmd.ResolveLocalPaths(c) != nil {
+		return n
+	}
+	for _, u := range c.AuthInfos {
+		n.key = u.ClientKey
+		n.open = append(n.open, u.ClientCertificate)
+	}
+	for _, cluster := range c.Clusters {
+		n.open = append(n.open, cluster.CertificateAuthority)
+	}
+	n.open = slices.DeleteFunc(n.open, func(path string) bool { return path == "" })
+	return n
 }
 
 // credentials tells when they end. What a token holds beside is not looked at, and never shown.
@@ -83,7 +137,7 @@ func (r *run) credentials(client *rest.Config) {
 	case client.ExecProvider != nil || client.AuthProvider != nil:
 		r.ok("the credentials come from a plug-in, which renews them")
 	case !found && client.Username == "":
-		r.warn("add a user to the kubeconfig (README.md, Point it at a cluster)", "the kubeconfig holds no credentials: the API server sees an anonymous user")
+		r.warn(r.newKubeconfig(), "the kubeconfig holds no credentials: the API server sees an anonymous user")
 	}
 }
 
@@ -95,7 +149,7 @@ func (r *run) certificate(client *rest.Config) {
 	}
 	leaf, err := x509.ParseCertificate(pair.Certificate[0])
 	if err != nil {
-		r.fail("", "the client certificate cannot be read: %v", err)
+		r.fail("write another client-certificate-data into "+r.Config.Kubeconfig, "the client certificate cannot be read: %v", err)
 		return
 	}
 	if now := r.Host.Now(); now.Before(leaf.NotBefore) {
@@ -107,7 +161,7 @@ func (r *run) certificate(client *rest.Config) {
 
 // expiry judges an end: it is worth a warning within that time before.
 func (r *run) expiry(what string, end time.Time, within time.Duration) {
-	const fix = "write a kubeconfig with new credentials; a running daemon takes it without a restart"
+	fix := r.newKubeconfig() + "; a running daemon takes it without a restart"
 	left := end.Sub(r.Host.Now())
 	switch {
 	case left <= 0:

@@ -14,6 +14,7 @@ import (
 
 	"headgate/cmd/assemble"
 	"headgate/cmd/config"
+	"headgate/sync/nginxproc"
 )
 
 // listeners looks at each address: can it be had, may we take its port, is it free.
@@ -56,19 +57,29 @@ func (r *run) addressRefused(a netip.AddrPort, err error) {
 	case errors.Is(err, unix.EAFNOSUPPORT):
 		r.fail("remove it from listeners", "%s: this kernel has no IPv6", a)
 	default:
-		r.fail("", "%s: %v", a, err)
+		r.fail("write another address in listeners", "%s: %v", a, err)
 	}
 }
 
 func (r *run) taken(a netip.AddrPort, h holder) {
 	switch {
 	case h.pid == 0:
-		r.fail("run headgate check as root to see by whom", "%s is taken by another process", a)
+		r.takenUnseen(a)
 	case h.unit != "":
 		r.fail("systemctl disable --now "+h.unit, "%s is taken by %s (PID %d, unit %s)", a, h.name, h.pid, h.unit)
 	default:
-		r.fail(fmt.Sprintf("stop process %d, or write another port in listeners", h.pid), "%s is taken by %s (PID %d)", a, h.name, h.pid)
+		r.fail(fmt.Sprintf("kill %d, or write another port in listeners", h.pid), "%s is taken by %s (PID %d)", a, h.name, h.pid)
 	}
+}
+
+// takenUnseen asks the kernel, which tells everybody the unit of a socket.
+func (r *run) takenUnseen(a netip.AddrPort) {
+	h, ok := nginxproc.HolderOf(a)
+	if r.Host.Root != "" || !ok {
+		r.fail("run headgate check as root to see by whom", "%s is taken by another process", a)
+		return
+	}
+	r.fail(h.Remedy(), "%s is taken by %s", a, h)
 }
 
 // bind has a socket that never listens take the address, with the options that nginx sets.

@@ -2,8 +2,12 @@ package check
 
 import (
 	"context"
+	"errors"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"headgate/cmd/shell"
 	"headgate/sync/manifests"
 )
 
@@ -14,8 +18,15 @@ func (r *run) manifests(context.Context) {
 	}
 	snapshot, err := manifests.Read(manifests.Config{Folders: r.Config.Manifests}, r.Host.Now())
 	if err != nil {
-		r.fail("install -d "+strings.Join(r.Config.Manifests, " "), "%v", err)
+		r.fail("install -d "+words(r.Config.Manifests), "%v", err)
 		return
+	}
+	if daemon, ok := r.daemon(); ok {
+		for _, folder := range r.Config.Manifests {
+			if err := daemon.access(folder, unix.R_OK|unix.X_OK); errors.Is(err, unix.EACCES) {
+				r.fail("chmod o+rx "+shell.Word(daemon.obstacle(folder)), "the daemon (user %s) may not enter %s", daemon.name, daemon.obstacle(folder))
+			}
+		}
 	}
 	faults := 0
 	for _, f := range snapshot.Faults {
@@ -30,4 +41,12 @@ func (r *run) manifests(context.Context) {
 		r.ok("%s: %d Ingresses, %d Services, %d Secrets", strings.Join(r.Config.Manifests, ", "),
 			len(snapshot.Ingresses), len(snapshot.Services), len(snapshot.Secrets))
 	}
+}
+
+func words(list []string) string {
+	quoted := make([]string, len(list))
+	for i, text := range list {
+		quoted[i] = shell.Word(text)
+	}
+	return strings.Join(quoted, " ")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"headgate/cmd/assemble"
@@ -41,6 +42,7 @@ func (r *run) proxy(ctx context.Context) {
 	}
 	r.ok("%s %s (%s) %s; Lua files in %s and %s", name, found.Version, found.Binary, modules, found.LuaPath, found.LuaCPath)
 	r.stockService()
+	r.replacedFiles()
 
 	err = try(ctx, r.Config, found, r.Host)
 	var refused *nginxproc.ConfError
@@ -53,7 +55,7 @@ func (r *run) proxy(ctx context.Context) {
 	case errors.As(err, &refused):
 		r.fail(r.adviceOn(refused.Message), "%v", err)
 	default:
-		r.fail("", "trying the configuration: %v", err)
+		r.fail("see whether there is room in "+os.TempDir()+" and "+found.Binary+" -V runs", "trying the configuration: %v", err)
 	}
 }
 
@@ -110,11 +112,53 @@ func try(ctx context.Context, c config.Config, found nginxproc.Installation, hos
 	return proxy.Test(ctx, nginxproc.Conf{Text: conf.Text})
 }
 
-// stockService tells of the distribution's own nginx, which its package starts and enables.
+// replacedFiles tells of programs and libraries that the running nginx has loaded and that an upgrade has replaced on disk:
+// what they mend is not in force yet, and modules that nginx loads at a reload may not fit it any more.
+func (r *run) replacedFiles() {
+	if r.Config.Proxy.Mode != config.External {
+		return // a managed nginx is the daemon's
+	}
+	pid, err := os.ReadFile(assemble.PathsOf(r.Config).PID)
+	if err != nil {
+		return // none runs
+	}
+	id := strings.TrimSpace(string(pid))
+	maps, err := os.ReadFile(r.path("/proc/" + id + "/maps"))
+	if err != nil {
+		return // another user's
+	}
+	if old := deleted(string(maps)); len(old) > 0 {
+		r.warn("headgate proxy upgrade", "the running nginx (PID %s) uses files that were replaced on disk since it was started: %s", id, strings.Join(old, ", "))
+	}
+}
+
+// deleted reads /proc/PID/maps (proc(5)): what is executed and is not on disk any more, each once.
+func deleted(maps string) []string {
+	const mode = 1
+	var all []string
+	for line := range strings.Lines(maps) {
+		fields := strings.Fields(line)
+		at := strings.IndexByte(line, '/')
+		if len(fields) <= mode || at < 0 || !strings.Contains(fields[mode], "x") {
+			continue
+		}
+		if name, gone := strings.CutSuffix(strings.TrimSpace(line[at:]), " (deleted)"); gone && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// stockService tells of the distribution's own nginx, which its package starts and enables. Our package has a drop-in that
+// keeps it off.
 func (r *run) stockService() {
-	const name = "nginx.service"
+	const name, dropIn = "nginx.service", "/systemd/system/nginx.service.d/50-headgate.conf"
 	enabled, err := os.Lstat(r.path("/etc/systemd/system/multi-user.target.wants/" + name))
 	if err != nil || enabled == nil {
+		return
+	}
+	_, kept := os.Stat(r.path("/usr/lib" + dropIn))
+	if _, masked := os.Lstat(r.path("/etc" + dropIn)); kept == nil && masked != nil {
 		return
 	}
 	for _, l := range assemble.Listeners(r.Config) {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"headgate/cmd/config"
@@ -39,17 +37,11 @@ Exit codes:
 			if err != nil {
 				return asked(err)
 			}
-			if output == jsonOutput {
-				return printJSON(cmd, a)
-			}
-			text := "nothing is held: what the source has is served"
+			text := sentence("nothing is held: what the source has is served")
 			if a.Held != nil {
-				text = fmt.Sprintf("let go: the source had %s and has %s, which is served now", a.Held.Before, a.Held.Now)
+				text = sentence("let go: the source had %s and has %s, which is served now", a.Held.Before, a.Held.Now)
 			}
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), text); err != nil {
-				return fmt.Errorf("print: %w", err)
-			}
-			return nil
+			return printAs(cmd.OutOrStdout(), output, a, text)
 		},
 	}
 	configFlags(cmd, "runtime-dir")

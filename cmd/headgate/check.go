@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -73,16 +72,8 @@ func runCheck(cmd *cobra.Command, look func(context.Context, check.Subject) chec
 }
 
 func showReport(cmd *cobra.Command, report check.Report, as output) error {
-	var err error
-	if as == jsonOutput {
-		encoder := json.NewEncoder(cmd.OutOrStdout())
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(report)
-	} else {
-		err = report.WriteText(cmd.OutOrStdout())
-	}
-	if err != nil {
-		return fmt.Errorf("print the report: %w", err)
+	if err := printAs(cmd.OutOrStdout(), as, report, report.WriteText); err != nil {
+		return err
 	}
 	if report.Count(check.Fail) > 0 {
 		return &exitError{code: exitFailed}

@@ -62,6 +62,7 @@ type daemon struct {
 	proxy    *nginxproc.Proxy
 	loop     *reconcile.Loop
 	explain  *explainService
+	loaded   chan struct{} // capacity 1: full once a complete state is served
 }
 
 func makeDaemon(c config.Config, log *slog.Logger) *daemon {
@@ -69,6 +70,7 @@ func makeDaemon(c config.Config, log *slog.Logger) *daemon {
 		config: c, paths: assemble.PathsOf(c), log: log, base: assemble.Base(version, os.Getpid(), time.Now()),
 		problems: kubestatus.NewProblemLog(room(log, "build")),
 		level:    new(slog.LevelVar), load: func() (config.Config, error) { return c, nil },
+		loaded: make(chan struct{}, 1),
 	}
 }
 
@@ -175,7 +177,7 @@ func (d *daemon) processConfig(binary string, sockets []string) nginxproc.Config
 	if d.config.Proxy.Mode == config.Managed {
 		c.Mode = nginxproc.Managed
 	} else {
-		c.PIDFile, c.ReloadUnit = d.paths.PID, nginxproc.UnitReloader(proxyUnit)
+		c.PIDFile, c.Unit, c.ReloadUnit = d.paths.PID, proxyUnit, nginxproc.UnitReloader(proxyUnit)
 	}
 	if d.config.Proxy.StopWithDaemon {
 		c.Stop = nginxproc.StopWithDaemon

@@ -89,16 +89,8 @@ func (r running) Object(ctx context.Context, pointer string) ([]byte, error) {
 }
 
 func showDiff(cmd *cobra.Command, report difference.Report, as output) error {
-	var err error
-	if as == jsonOutput {
-		encoder := json.NewEncoder(cmd.OutOrStdout())
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(report)
-	} else {
-		err = report.WriteText(cmd.OutOrStdout())
-	}
-	if err != nil {
-		return fmt.Errorf("print the difference: %w", err)
+	if err := printAs(cmd.OutOrStdout(), as, report, report.WriteText); err != nil {
+		return err
 	}
 	if !report.Empty() {
 		return &exitError{code: exitFailed}

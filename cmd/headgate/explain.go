@@ -90,8 +90,8 @@ func (f *explainFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return explainError(err)
 	}
-	if err := f.print(cmd, e); err != nil {
-		return &exitError{exitFailed, err}
+	if err := printAs(cmd.OutOrStdout(), f.output, e, e.WriteText); err != nil {
+		return err
 	}
 	if e.Outcome == explain.Failure {
 		return &exitError{code: exitFailed}
@@ -107,19 +107,6 @@ func explainError(err error) error {
 		return &exitError{exitUnreachable, err}
 	}
 	return &exitError{exitFailed, err}
-}
-
-func (f *explainFlags) print(cmd *cobra.Command, e explain.Explanation) error {
-	if f.output == textOutput {
-		return e.WriteText(cmd.OutOrStdout())
-	}
-	encoder := json.NewEncoder(cmd.OutOrStdout())
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(e); err != nil {
-		return fmt.Errorf("print the explanation: %w", err)
-	}
-	return nil
 }
 
 func askDaemon(ctx context.Context, c config.Config, q explain.Question) (explain.Explanation, error) {

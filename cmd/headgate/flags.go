@@ -14,34 +14,6 @@ import (
 	"headgate/cmd/config"
 )
 
-// output is the value of -o.
-type output string
-
-const (
-	textOutput output = "text"
-	jsonOutput output = "json"
-)
-
-// String implements pflag.Value.
-func (o *output) String() string { return string(*o) }
-
-// Type implements pflag.Value.
-func (*output) Type() string { return "text|json" }
-
-// Set implements pflag.Value.
-func (o *output) Set(text string) error {
-	switch output(text) {
-	case textOutput, jsonOutput:
-		*o = output(text)
-		return nil
-	}
-	return fmt.Errorf("write text or json")
-}
-
-func outputFlag(cmd *cobra.Command, o *output) {
-	cmd.Flags().VarP(o, "output", "o", "`format` of the output: text or json")
-}
-
 // keyFlag is a flag that stands for a key of the configuration.
 type keyFlag struct{ name, key, usage string }
 

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 
@@ -87,7 +85,7 @@ Exit codes:
 			if err != nil {
 				return &exitError{exitUnreachable, err}
 			}
-			if err := printAs(cmd.OutOrStdout(), output, status); err != nil {
+			if err := printAs(cmd.OutOrStdout(), output, status, status.WriteText); err != nil {
 				return err
 			}
 			if status.Degraded() {
@@ -150,7 +148,7 @@ func rotate(cmd *cobra.Command, socket string, ask func(context.Context, string)
 	if errors.Is(err, gossip.ErrUnreachable) {
 		return &exitError{exitUnreachable, err}
 	}
-	if printing := printAs(cmd.OutOrStdout(), as, r); printing != nil {
+	if printing := printAs(cmd.OutOrStdout(), as, r, r.WriteText); printing != nil {
 		return printing
 	}
 	if err != nil {
@@ -169,21 +167,4 @@ func gossipSocket(cmd *cobra.Command) (string, error) {
 		return "", err
 	}
 	return filepath.Join(c.RuntimeDir, "vip", "vip.sock"), nil
-}
-
-type textWriter interface{ WriteText(io.Writer) error }
-
-func printAs(w io.Writer, as output, what textWriter) error {
-	var err error
-	if as == jsonOutput {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(what)
-	} else {
-		err = what.WriteText(w)
-	}
-	if err != nil {
-		return &exitError{exitFailed, fmt.Errorf("print: %w", err)}
-	}
-	return nil
 }

@@ -35,6 +35,10 @@ func (d *daemon) configure(c *reconcile.Config, f *inForce, builder *loopBuilder
 	c.Builder, c.Layout, c.Settings, c.Listeners = builder, f.layout, f.options.Settings, f.options.Listeners
 	c.Window, c.MaxDelay = time.Duration(f.config.Reconcile.Window), time.Duration(f.config.Reconcile.MaxDelay)
 	c.Applied = func(p reconcile.Pass) {
+		select {
+		case d.loaded <- struct{}{}:
+		default:
+		}
 		d.problems.Observe(p.Result.Problems)
 		d.lastGood.Keep(builder.LastGood())
 		d.explain.built.Store(builder.built)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"headgate/cmd/config"
 	"headgate/cmd/rbac"
 	"headgate/cmd/setup"
+	"headgate/cmd/shell"
 )
 
 // setupFlags are the questions of init and join that are answered by flags.
@@ -99,6 +101,13 @@ func (f *setupFlags) folders() ([]string, error) {
 		if list[i], err = filepath.Abs(dir); err != nil {
 			return nil, fmt.Errorf("--manifests: %w", err)
 		}
+		info, err := os.Stat(list[i])
+		if err != nil {
+			return nil, fmt.Errorf("--manifests: %w: make the folder first, or name another", err)
+		}
+		if !info.IsDir() {
+			return nil, fmt.Errorf("--manifests: %s is no folder: name one", list[i])
+		}
 	}
 	return list, nil
 }
@@ -152,7 +161,7 @@ Exit codes:
 		Example: `  headgate init
   headgate init --kubeconfig /etc/headgate/kubeconfig > rbac.yaml
   headgate init --api-server https://10.0.0.1:6443 --token-file /etc/headgate/token --ca /etc/headgate/ca.crt \
-      --interface eth0 --vip 192.0.2.10 --peer 10.0.0.12 > rbac.yaml`,
+      --interface eth0 --vip 192.0.2.10 --peer 192.0.2.12 > rbac.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
@@ -200,36 +209,35 @@ func (f *initFlags) run(cmd *cobra.Command) error {
 
 // ask asks for what no flag told.
 func (f *initFlags) ask(t *setup.Terminal, cmd *cobra.Command) error {
-	if err := f.askSource(t); err != nil {
+	ctx := cmd.Context()
+	if err := f.askSource(ctx, t); err != nil {
 		return err
 	}
 	if cmd.Flags().Changed("vip") {
 		return nil
 	}
-	_, err := t.Ask("Addresses that the hosts share (VIPs), or nothing", "", func(answer string) error {
+	_, err := t.Ask(ctx, "Addresses that the hosts share (VIPs), or nothing", "", func(answer string) error {
 		f.vips = setup.Words(answer)
-		_, err := setup.Answers{Manifests: []string{"/"}, Interface: "eth0", VIPs: f.vips}.Compose()
-		return err
+		return setup.CheckHosts(f.vips, nil)
 	})
 	if err != nil || len(f.vips) == 0 {
 		return err
 	}
-	if err := f.askInterface(t, f.vips); err != nil {
+	if err := f.askInterface(ctx, t, f.vips); err != nil {
 		return err
 	}
 	if cmd.Flags().Changed("peer") {
 		return nil
 	}
-	_, err = t.Ask("Addresses of the other hosts, or nothing to add them later", "", func(answer string) error {
+	_, err = t.Ask(ctx, "Addresses of the other hosts, or nothing to add them later", "", func(answer string) error {
 		f.peers = setup.Words(answer)
-		_, err := setup.Answers{Manifests: []string{"/"}, Interface: "eth0", VIPs: f.vips, Peers: f.peers}.Compose()
-		return err
+		return setup.CheckHosts(f.vips, f.peers)
 	})
 	return err
 }
 
 // askSource asks for a kubeconfig where no flag names a source.
-func (f *setupFlags) askSource(t *setup.Terminal) error {
+func (f *setupFlags) askSource(ctx context.Context, t *setup.Terminal) error {
 	if f.kubeconfig != "" || f.access != (setup.Access{}) || len(f.manifests) > 0 {
 		return nil
 	}
@@ -240,18 +248,19 @@ func (f *setupFlags) askSource(t *setup.Terminal) error {
 	if _, err := os.Stat(otherwise); err != nil {
 		otherwise = ""
 	}
-	f.kubeconfig, err = t.Ask("Kubeconfig of the cluster to read", otherwise, func(answer string) error {
+	answer, err := t.Ask(ctx, "Kubeconfig of the cluster to read", otherwise, func(answer string) error {
 		if answer == "" {
 			return errors.New("write the path of a kubeconfig, or end this and give --manifests DIR")
 		}
-		_, err := setup.CopyKubeconfig(answer)
+		_, err := setup.CopyKubeconfig(setup.Path(answer))
 		return err
 	})
+	f.kubeconfig = setup.Path(answer)
 	return err
 }
 
 // askInterface asks which interface carries the VIPs where no flag says so.
-func (f *setupFlags) askInterface(t *setup.Terminal, vips []string) error {
+func (f *setupFlags) askInterface(ctx context.Context, t *setup.Terminal, vips []string) error {
 	if f.iface != "" || len(vips) == 0 {
 		return nil
 	}
@@ -267,7 +276,7 @@ func (f *setupFlags) askInterface(t *setup.Terminal, vips []string) error {
 	if err != nil {
 		otherwise = ""
 	}
-	f.iface, err = t.Ask("Interface that carries them", otherwise, func(answer string) error {
+	f.iface, err = t.Ask(ctx, "Interface that carries them", otherwise, func(answer string) error {
 		if !within(names, answer) {
 			return fmt.Errorf("write one of %s", strings.Join(names, ", "))
 		}
@@ -279,10 +288,14 @@ func (f *setupFlags) askInterface(t *setup.Terminal, vips []string) error {
 // write puts the files in their places, the configuration last: it counts only when what it names is there.
 func (f *setupFlags) write(w io.Writer, c config.Config, kubeconfig []byte) error {
 	if kubeconfig != nil {
-		if err := setup.WriteSecret(c.Kubeconfig, kubeconfig); err != nil {
+		backup, err := setup.WriteSecret(c.Kubeconfig, kubeconfig, f.how())
+		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(w, "wrote %s\n", c.Kubeconfig) // the files count, not the words
+		if backup != "" {
+			_, _ = fmt.Fprintf(w, "kept what was there as %s\n", backup) // the files count, not the words
+		}
+		_, _ = fmt.Fprintf(w, "wrote %s\n", c.Kubeconfig)
 	}
 	if len(c.VIP.All()) > 0 {
 		_, made, err := setup.KeepSecret(c.Gossip.KeyFile)
@@ -318,9 +331,9 @@ func nextSteps(cmd *cobra.Command, c config.Config, file string) error {
 		fmt.Fprintf(&b, "  %d. %s\n", step, fmt.Sprintf(format, args...))
 	}
 	if c.Kubeconfig != "" {
-		next("apply the roles on standard output, with an administrator's kubeconfig: headgate rbac --config %s | kubectl apply -f -", file)
+		next("apply the roles on standard output, with an administrator's kubeconfig: headgate rbac --config %s | kubectl apply -f -", shell.Word(file))
 	}
-	next("look whether everything is well: headgate doctor --config %s", file)
+	next("look whether everything is well: headgate doctor --config %s", shell.Word(file))
 	if len(c.VIP.All()) > 0 {
 		next("start it: systemctl enable --now headgate headgate-vip")
 	} else {

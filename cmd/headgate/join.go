@@ -12,6 +12,7 @@ import (
 
 	"headgate/cmd/config"
 	"headgate/cmd/setup"
+	"headgate/cmd/shell"
 	"headgate/cmd/vip"
 	"headgate/sync/gossip"
 )
@@ -87,7 +88,11 @@ func (f *joinFlags) run(cmd *cobra.Command, args []string) error {
 	vips := joinedVIPs(j)
 	if args[0] != "-" && setup.IsTerminal(cmd.InOrStdin()) {
 		t := setup.NewTerminal(cmd.InOrStdin(), cmd.ErrOrStderr())
-		if err := errors.Join(f.askSource(t), f.askInterface(t, vips)); err != nil {
+		err := f.askSource(cmd.Context(), t)
+		if err == nil {
+			err = f.askInterface(cmd.Context(), t, vips)
+		}
+		if err != nil {
 			return &exitError{exitFailed, err}
 		}
 	}
@@ -137,7 +142,7 @@ This host is set up for the cluster %s, with %s.
 Next:
   1. look whether everything is well: headgate doctor --config %s
   2. start it: systemctl enable --now headgate headgate-vip
-`, c.Gossip.Cluster, strings.Join(joinedVIPs(j), ", "), f.config)
+`, c.Gossip.Cluster, strings.Join(joinedVIPs(j), ", "), shell.Word(f.config))
 	if !slices.Contains(j.Peers, f.address) {
 		fmt.Fprintf(&b, "  3. add %s to gossip.peers on the other hosts, so that each finds this one by itself, and restart headgate-vip there\n", f.address)
 	}

@@ -62,13 +62,8 @@ Exit codes:
 				return &exitError{exitFailed, err}
 			case err != nil:
 				return &exitError{exitUnreachable, err}
-			case output == jsonOutput:
-				return printJSON(cmd, loglevel.Answer{Level: level})
 			}
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), level); err != nil {
-				return fmt.Errorf("print: %w", err)
-			}
-			return nil
+			return printAs(cmd.OutOrStdout(), output, loglevel.Answer{Level: level}, sentence("%s", level))
 		},
 	}
 	configFlags(cmd, "runtime-dir")

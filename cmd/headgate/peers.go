@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -75,29 +76,14 @@ func asked(err error) error {
 func showPeers(cmd *cobra.Command, body []byte, single bool, as output) error { //nolint:revive // two kinds of answer
 	var list peers.List
 	var one luapush.UpstreamPeers
-	var answer any = &list
+	answer, text := any(&list), func(w io.Writer) error { return peers.WriteList(w, list) }
 	if single {
-		answer = &one
+		answer, text = &one, func(w io.Writer) error { return peers.WriteUpstream(w, one) }
 	}
 	if err := json.Unmarshal(body, answer); err != nil {
 		return &exitError{exitUnreachable, fmt.Errorf("decode the daemon's answer: %w", err)}
 	}
-	switch {
-	case as == jsonOutput:
-		return printJSON(cmd, answer)
-	case single:
-		return peers.WriteUpstream(cmd.OutOrStdout(), one)
-	}
-	return peers.WriteList(cmd.OutOrStdout(), list)
-}
-
-func printJSON(cmd *cobra.Command, v any) error {
-	encoder := json.NewEncoder(cmd.OutOrStdout())
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(v); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return nil
+	return printAs(cmd.OutOrStdout(), as, answer, text)
 }
 
 // upstreams are those of the last build.

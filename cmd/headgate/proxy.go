@@ -64,10 +64,12 @@ type unitProxy struct {
 	control *luapush.Client
 	proxy   *nginxproc.Proxy
 	log     *slog.Logger
+	// refused is what is wrong with the configuration that the administrator wrote, and config is another one; nil: it is that.
+	refused error
 }
 
 func newUnitProxy(cmd *cobra.Command) (*unitProxy, error) {
-	c, err := loadConfig(cmd, config.NoSource)
+	c, refused, err := unitConfig(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +88,11 @@ func newUnitProxy(cmd *cobra.Command) (*unitProxy, error) {
 	if err != nil {
 		return nil, &exitError{exitFailed, err}
 	}
-	u := &unitProxy{config: c, paths: assemble.PathsOf(c), found: found, log: room(log, "nginxproc")}
+	u := &unitProxy{config: c, refused: refused, paths: assemble.PathsOf(c), found: found, log: room(log, "nginxproc")}
 	u.control = luapush.New(luapush.Config{Socket: u.paths.ControlSocket})
 	u.proxy = nginxproc.New(nginxproc.Config{
 		Binary: found.Binary, Prefix: c.RuntimeDir, Conf: u.paths.Conf, FilesDir: u.paths.TLS, PIDFile: u.paths.PID, Candidate: u.paths.Conf + ".boot",
-		Sockets: assemble.Layout(c, u.paths, assemble.Machine{}).Sockets(), StopTimeout: stopTimeout, Observer: u.control, Log: u.log,
+		Sockets: assemble.Layout(c, u.paths, assemble.Machine{}).Sockets(), StopTimeout: stopTimeout, Unit: proxyUnit, Observer: u.control, Log: u.log,
 	})
 	return u, nil
 }
@@ -101,7 +103,8 @@ func newProxyBootstrap() *cobra.Command {
 		Short: "Write an nginx.conf before the daemon does (for ExecStartPre, as the daemon's user)",
 		Long: `bootstrap writes what nginx needs to start, unless it lies there and nginx accepts it: the configuration that was
 applied last, so that a host serves the last known good state although its cluster is away and no daemon runs; or, where there was none,
-one without listeners that waits for the daemon. It also removes sockets that a killed nginx left.`,
+one without listeners that waits for the daemon. It also removes sockets that a killed nginx left. A mistake in the configuration
+does not keep it from that: then the one counts that the daemon has taken last.`,
 		Example: `  ExecStartPre=+/usr/bin/setpriv --reuid=headgate --regid=headgate --init-groups --inh-caps=+net_bind_service \
       --ambient-caps=+net_bind_service /usr/bin/headgate proxy bootstrap`,
 	}, bootstrap)
@@ -109,6 +112,7 @@ one without listeners that waits for the daemon. It also removes sockets that a 
 
 func bootstrap(cmd *cobra.Command, u *unitProxy) error {
 	ctx := cmd.Context()
+	tellRefused(u.log, u.refused)
 	machine, err := assemble.Prepare(u.config, u.paths, u.found, time.Now())
 	if err != nil {
 		return err

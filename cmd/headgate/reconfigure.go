@@ -65,6 +65,7 @@ func (d *daemon) Reload(ctx context.Context) (admin.Reconfiguration, error) {
 		return admin.Reconfiguration{}, fmt.Errorf("%s: %w", strings.Join(r.Reload, ", "), err)
 	}
 	d.takeEffect(f)
+	d.keepAccepted()
 	r.Done = true
 	d.log.Info("configuration reloaded", "keys", r.Reload, "restart", r.Restart, "restartVip", r.RestartVIP)
 	return r, nil

@@ -22,7 +22,7 @@ returns when what changed is in force and the proxy serves by it. A configuratio
 not take, is refused: the exit code is 1, the reason is printed, and everything stays as it was.
 
 Some keys cannot be changed in a running daemon. They are named, and left as they are until it is restarted, which drops no
-request either. The table of the keys (docs/reference/configuration.md) says which need that.
+request either. The table of the keys (/usr/share/doc/headgate/reference/configuration.md) says which need that.
 
 The VIP process reads its keys when it starts. Its restart hands the VIPs over and back.
 
@@ -50,10 +50,8 @@ Exit codes:
 				return &exitError{exitFailed, err}
 			case err != nil:
 				return &exitError{exitUnreachable, err}
-			case output == jsonOutput:
-				return printJSON(cmd, r)
 			}
-			return writeReload(cmd.OutOrStdout(), r)
+			return printAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error { return writeReload(w, r) })
 		},
 	}
 	configFlags(cmd, "runtime-dir")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -79,20 +78,12 @@ func writePage(cmd *cobra.Command, page preview.Page, out string, as output) err
 			return err
 		}
 	}
-	stdout := cmd.OutOrStdout()
-	var err error
-	switch {
-	case as == jsonOutput:
-		encoder := json.NewEncoder(stdout)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(page)
-	case out != "":
-		_, err = fmt.Fprintf(stdout, "%s, in %s and %s\n", page.Summary(), filepath.Join(out, "nginx.conf"), filepath.Join(out, "state.json"))
-	default:
-		_, err = fmt.Fprintf(stdout, "%s\n%s\n", page.NginxConf, page.State)
+	text := sentence("%s\n%s", page.NginxConf, page.State)
+	if out != "" {
+		text = sentence("%s, in %s and %s", page.Summary(), filepath.Join(out, "nginx.conf"), filepath.Join(out, "state.json"))
 	}
-	if err != nil {
-		return fmt.Errorf("print: %w", err)
+	if err := printAs(cmd.OutOrStdout(), as, page, text); err != nil {
+		return err
 	}
 	return printProblems(cmd.ErrOrStderr(), page)
 }

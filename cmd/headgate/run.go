@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"runtime/debug"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -17,6 +14,7 @@ import (
 	"headgate/cmd/loglevel"
 	"headgate/cmd/notify"
 	"headgate/cmd/peers"
+	"headgate/cmd/stages"
 	"headgate/sync/admin"
 )
 
@@ -61,7 +59,7 @@ Keys, and what each takes. proxy.mode is "proxy: {mode: …}" in the file, HEADG
 			if err != nil {
 				return usageError(err)
 			}
-			saveMemory()
+			growBy(whileLoading)
 			if assemble.Host().NoIPv6 {
 				log.Info("this kernel has no IPv6: the proxy listens on IPv4 only")
 			}
@@ -76,6 +74,7 @@ Keys, and what each takes. proxy.mode is "proxy: {mode: …}" in the file, HEADG
 			if err := d.open(ctx); err != nil {
 				return &exitError{exitFailed, err}
 			}
+			d.keepAccepted()
 			log.Info("headgate starts", "version", version, "source", d.source.kind, "proxy", c.Proxy.Mode)
 			if err := d.run(ctx); err != nil {
 				return &exitError{exitFailed, err}
@@ -90,15 +89,6 @@ Keys, and what each takes. proxy.mode is "proxy: {mode: …}" in the file, HEADG
 	}
 	configFlags(cmd, names...)
 	return cmd
-}
-
-// saveMemory has the heap grow by half between two collections, not to twice what is live: at 50,000 routes that is
-// 115 MiB which change little, and a collection costs a few percent of a pass. GOGC says otherwise.
-func saveMemory() {
-	const growthPercent = 50
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(growthPercent)
-	}
 }
 
 // keyList gives a line for each key of the configuration.
@@ -131,11 +121,11 @@ func (d *daemon) run(ctx context.Context) error {
 	fourth, endFourth := context.WithCancel(context.WithoutCancel(ctx))
 	fifth, endFifth := context.WithCancel(context.WithoutCancel(ctx))
 	defer endFifth()
-	stage(first, g, endSecond, d.loop.Run, d.tellSystemd)
-	stage(second, g, endThird, d.source.writer)
-	stage(third, g, endFourth, d.source.run, d.guard.Run, d.resolver.Run, d.checker.Run, d.stateLog.Run, d.lastGood.Run)
-	stage(fourth, g, endFifth, d.proxy.Run)
-	stage(fifth, g, func() {}, d.serveMetrics, d.serveAdmin)
+	stages.Go(first, g, endSecond, d.loop.Run, d.tellSystemd, d.settleMemory)
+	stages.Go(second, g, endThird, d.source.writer)
+	stages.Go(third, g, endFourth, d.source.run, d.guard.Run, d.resolver.Run, d.checker.Run, d.stateLog.Run, d.lastGood.Run)
+	stages.Go(fourth, g, endFifth, d.proxy.Run)
+	stages.Go(fifth, g, func() {}, d.serveMetrics, d.serveAdmin)
 	err := g.Wait()
 	if closeErr := d.close(); err == nil {
 		err = closeErr
@@ -144,23 +134,6 @@ func (d *daemon) run(ctx context.Context) error {
 		return fmt.Errorf("run: %w", err)
 	}
 	return nil
-}
-
-// stage runs functions until ctx ends, and calls next when all of them have ended.
-func stage(ctx context.Context, g *errgroup.Group, next func(), runs ...func(context.Context) error) {
-	var left sync.WaitGroup
-	left.Add(len(runs))
-	for _, run := range runs {
-		g.Go(func() error {
-			defer left.Done()
-			return run(ctx)
-		})
-	}
-	g.Go(func() error {
-		left.Wait()
-		next()
-		return nil
-	})
 }
 
 func (d *daemon) tellSystemd(ctx context.Context) error {

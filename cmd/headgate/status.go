@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -53,16 +52,8 @@ Exit codes:
 }
 
 func showStatus(cmd *cobra.Command, status admin.Status, as output) error {
-	var err error
-	if as == jsonOutput {
-		encoder := json.NewEncoder(cmd.OutOrStdout())
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(status)
-	} else {
-		err = status.WriteText(cmd.OutOrStdout())
-	}
-	if err != nil {
-		return fmt.Errorf("print the status: %w", err)
+	if err := printAs(cmd.OutOrStdout(), as, status, status.WriteText); err != nil {
+		return err
 	}
 	if len(status.Degraded()) > 0 {
 		return &exitError{code: exitFailed}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -23,11 +21,7 @@ state that it pushes. A proxy that runs other Lua files is reloaded once when th
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			build := lua.Build()
 			v := map[string]any{"version": version, "go": runtime.Version(), "luaBuild": build, "schema": luastate.Schema}
-			if output == jsonOutput {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "headgate %s (%s, Lua %s, schema %d)\n", version, runtime.Version(), build, luastate.Schema)
-			return err
+			return printAs(cmd.OutOrStdout(), output, v, sentence("headgate %s (%s, Lua %s, schema %d)", version, runtime.Version(), build, luastate.Schema))
 		},
 	}
 	outputFlag(cmd, &output)

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +23,7 @@ asks the proxy on this host whether it can serve. The other commands ask that pr
 
 A VIP is configured in headgate.yaml:
 
-  gossip: {peers: [10.0.0.11, 10.0.0.12], keyFile: /etc/headgate/gossip.key}
+  gossip: {peers: [192.0.2.11, 192.0.2.12], keyFile: /etc/headgate/gossip.key}
   vip: {interface: eth0, addresses: [192.0.2.10]}`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -124,23 +124,11 @@ Exit codes:
 }
 
 func showVIP(cmd *cobra.Command, s vip.Status, as output) error {
-	err := printVIP(cmd.OutOrStdout(), s, as, "  ")
+	err := printAs(cmd.OutOrStdout(), as, s, s.WriteText)
 	if err == nil && len(s.Degraded) > 0 {
 		return &exitError{code: exitFailed}
 	}
 	return err
-}
-
-func printVIP(w io.Writer, s vip.Status, as output, indent string) error {
-	if as == textOutput {
-		return s.WriteText(w)
-	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", indent)
-	if err := encoder.Encode(s); err != nil {
-		return fmt.Errorf("print the status: %w", err)
-	}
-	return nil
 }
 
 // clearScreen is ECMA-48: cursor home, erase all.
@@ -149,6 +137,9 @@ const clearScreen = "\x1b[H\x1b[2J"
 func watchVIP(cmd *cobra.Command, paths vip.Paths, as output) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
+	if as == jsonOutput {
+		as = jsonLine
+	}
 	w := cmd.OutOrStdout()
 	for {
 		if as == textOutput {
@@ -156,7 +147,7 @@ func watchVIP(cmd *cobra.Command, paths vip.Paths, as output) error {
 		}
 		s, err := vip.Ask(cmd.Context(), paths)
 		if err == nil {
-			err = printVIP(w, s, as, "")
+			err = printAs(w, as, s, s.WriteText)
 		} else if cmd.Context().Err() == nil {
 			_, err = fmt.Fprintln(w, err) // it may come back: that is what one watches for
 		}
@@ -187,7 +178,7 @@ func newVIPMove() *cobra.Command {
 		Long: `move asks the owner of the VIP, this host or another, to give it to HOST, and waits until it is there. HOST keeps it for
 as long as it can serve it, even against a host of a higher priority. VIP is a name or an address.` + exitCodesOfOrders,
 		Example: `  headgate vip move 192.0.2.10 edge2`,
-		Args:    cobra.ExactArgs(2),
+		Args:    named("VIP", "HOST"),
 	}, "move")
 }
 
@@ -198,8 +189,18 @@ func newVIPRelease() *cobra.Command {
 		Long: `release gives the VIP to another host, or to nobody when no other host can serve it. This host does not take it again
 until 'headgate undrain', a 'headgate vip move' to it, or a restart of its VIP process.` + exitCodesOfOrders,
 		Example: `  headgate vip release 192.0.2.10`,
-		Args:    cobra.ExactArgs(1),
+		Args:    named("VIP"),
 	}, "release")
+}
+
+// named wants one argument for each name, and no more.
+func named(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return fmt.Errorf("%d arguments are given: write %s; see '%s --help'", len(args), strings.Join(names, " and "), cmd.CommandPath())
+	}
 }
 
 // order makes a command that tells the VIP process what to do; its arguments are VIP and HOST.
@@ -235,16 +236,20 @@ func newVIPCleanup() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Take the VIPs off this host after its VIP process died (for ExecStopPost)",
 		Long: `cleanup removes the addresses that a dead VIP process left in the kernel; they would expire by themselves after two seconds.
-While no other host could take them it leaves them: the next start takes them over, and nothing is lost by a restart. It
-does nothing while the process runs.`,
+What the proxy is answering then gets that time to end (vip.keepFlows: 0s cuts it). While no other host could take the addresses it
+leaves them: the next start takes them over, and nothing is lost by a restart. It does nothing while the process runs.`,
 		Example: `  ExecStopPost=/usr/bin/headgate vip cleanup`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(cmd, config.NoSource)
+			c, _, err := unitConfig(cmd) // a mistake, which the process has told, leaves no address behind
 			if err != nil {
 				return err
 			}
-			text, err := vip.Cleanup(vip.PathsOf(c))
+			log, _, err := newLogger(c.Log, cmd.ErrOrStderr())
+			if err != nil {
+				return usageError(err)
+			}
+			text, err := vip.Cleanup(c, log)
 			if err != nil {
 				return &exitError{exitFailed, err}
 			}

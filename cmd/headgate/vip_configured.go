@@ -14,15 +14,16 @@ func newVIPConfigured() *cobra.Command {
 		Long: `configured lets headgate-vip.service be started with the others on a host that has no VIP: it is skipped then.
 
 Exit codes:
-  0    there is a VIP in the configuration
-  1    there is none; that is printed
-  255  the configuration cannot be read; what is wrong is printed`,
+  0  there is a VIP in the configuration, or this cannot be known because of a mistake in it: 'headgate vip run' says which
+  1  there is none; that is printed`,
 		Example: `  ExecCondition=/usr/bin/headgate vip configured`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := loadConfig(cmd, config.NoSource)
 			if err != nil {
-				return &exitError{exitCondition, err}
+				// A failed condition would be tried again and again, and a skipped one would be a start that went well:
+				// only the main process can fail a unit for good (RestartPreventExitStatus= in systemd.service(5)).
+				return nil //nolint:nilerr // see above
 			}
 			if len(c.VIP.All()) == 0 {
 				return &exitError{exitFailed, vip.ErrNothing}
@@ -33,6 +34,3 @@ Exit codes:
 	configFlags(cmd)
 	return cmd
 }
-
-// exitCondition is the code that fails a unit from its ExecCondition; lower ones skip it (systemd.service(5)).
-const exitCondition = 255

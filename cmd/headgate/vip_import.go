@@ -41,7 +41,7 @@ Exit codes:
 		Example: `  headgate vip import /etc/keepalived/keepalived.conf
   headgate vip import /etc/keepalived/keepalived.conf --peer 10.0.0.11 --peer 10.0.0.12 --out vip.yaml
   ssh edge2 cat /etc/keepalived/keepalived.conf | headgate vip import - --config-id edge2`,
-		Args: cobra.ExactArgs(1),
+		Args: named("FILE"),
 		RunE: i.run,
 	}
 	flags := cmd.Flags()

@@ -102,15 +102,29 @@ func keep(path string, text []byte) (string, error) {
 	return "", fmt.Errorf("keep a copy of what was there: %s.bak and %d more exist: remove them", path, most-1)
 }
 
-// WriteSecret puts a file with credentials in its place, closed to all but root and the daemon's group.
-func WriteSecret(path string, text []byte) error {
+// WriteSecret puts a file with credentials in its place, closed to all but root and the daemon's group. Others that are there
+// already are kept as a copy with Replace, whose path it gives, and are ErrExists otherwise.
+func WriteSecret(path string, text []byte, how Writing) (backup string, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil { //nolint:gosec // the file is closed
-		return fmt.Errorf("make the folder: %w", err)
+		return "", fmt.Errorf("make the folder: %w", err)
+	}
+	old, err := os.ReadFile(path) //nolint:gosec // the administrator's file
+	switch {
+	case err == nil && bytes.Equal(old, text):
+		return "", openToGroup(path)
+	case err == nil && how != Replace:
+		return "", fmt.Errorf("%s %w, with other credentials: give --force to replace it (a copy is kept beside it), or name it by --kubeconfig to use it", path, ErrExists)
+	case err == nil:
+		if backup, err = keep(path, old); err != nil {
+			return "", err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("read what is there: %w", err)
 	}
 	if err := renameio.WriteFile(path, text, secretMode, renameio.IgnoreUmask()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return backup, fmt.Errorf("write %s: %w", path, err)
 	}
-	return openToGroup(path)
+	return backup, openToGroup(path)
 }
 
 // KeepSecret gives the secret of the hosts that lies at path, or makes one there.

@@ -29,7 +29,7 @@ type Answers struct {
 	Peers []string
 	// Cluster is the name of the cluster of hosts; "" is the default.
 	Cluster string
-	// KeyFile is where the secret of the hosts lies.
+	// KeyFile is where the secret of the hosts lies; needed with VIPs.
 	KeyFile string
 }
 
@@ -41,13 +41,22 @@ func (a Answers) Compose() (config.Config, error) {
 		c.Gossip.Cluster = a.Cluster
 	}
 	c.VIP.Interface, c.VIP.Addresses = a.Interface, a.VIPs
-	c.Gossip.KeyFile = a.KeyFile
+	if len(a.VIPs) > 0 {
+		c.Gossip.KeyFile = a.KeyFile
+	}
 	if len(a.VIPs) > 0 && a.Own != "" {
 		c.Gossip.Peers = distinct(append([]string{a.Own}, a.Peers...))
 	} else {
 		c.Gossip.Peers = distinct(a.Peers)
 	}
 	return a.finish(c)
+}
+
+// CheckHosts looks at the answers to two questions alone: VIPs, and the addresses or names of the other hosts.
+func CheckHosts(vips, peers []string) error {
+	usual := config.Default()
+	_, err := Answers{Manifests: []string{"/"}, Interface: "eth0", KeyFile: usual.Gossip.KeyFile, VIPs: vips, Peers: peers}.Compose()
+	return err
 }
 
 // ComposeJoin makes the configuration of a further host: what all hosts share from j, the rest from the answers.
@@ -117,7 +126,8 @@ func withPort(a netip.AddrPort, port uint16) netip.AddrPort {
 func Text(c config.Config) []byte {
 	usual := config.Default()
 	var b bytes.Buffer
-	b.WriteString(`# headgate's configuration. Every key, its default and its range: docs/reference/configuration.md, or 'headgate run --help'.
+	b.WriteString(`# headgate's configuration. Every key, its default and its range: man headgate-run, or
+# /usr/share/doc/headgate/reference/configuration.md.
 # 'headgate check' looks at a change, 'headgate reload' brings it into force and says what needs a restart.
 
 `)

@@ -2,8 +2,10 @@ package setup
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -199,6 +201,61 @@ func TestTheNetworkFollowsFromTheVIP(t *testing.T) {
 	}
 }
 
+func TestCredentialsThatAreThereAreNotWrittenOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "etc", "kubeconfig")
+	for _, c := range []struct {
+		text   string
+		how    Writing
+		backup string
+		there  string // afterwards
+	}{
+		{"one", New, "", "one"},
+		{"one", New, "", "one"},
+		{"two", New, "refused", "one"},
+		{"two", Replace, path + ".bak", "two"},
+		{"two", Replace, "", "two"},
+	} {
+		backup, err := WriteSecret(path, []byte(c.text), c.how)
+		if errors.Is(err, ErrExists) {
+			backup, err = "refused", nil
+		}
+		got, readErr := os.ReadFile(path)
+		if err := errors.Join(err, readErr); err != nil {
+			t.Fatal(err)
+		}
+		if backup != c.backup || string(got) != c.there {
+			t.Errorf("%s: a copy %q, want %q; there is %q, want %q", c.text, backup, c.backup, got, c.there)
+		}
+	}
+	for name, want := range map[string]string{"": "two", ".bak": "one"} {
+		got, err := os.ReadFile(path + name)
+		info, statErr := os.Stat(path + name)
+		if errors.Join(err, statErr) != nil || string(got) != want || info.Mode().Perm() != 0o640 {
+			t.Errorf("%s%s: %q, %v", path, name, got, err)
+		}
+	}
+}
+
+func TestPath(t *testing.T) {
+	t.Setenv("HOME", "/srv/ann")
+	for answer, want := range map[string]string{"~/.kube/config": "/srv/ann/.kube/config", "/etc/k": "/etc/k", "a b": "a b", "~": "~", "~bob/x": "~bob/x"} {
+		if got := Path(answer); got != want {
+			t.Errorf("%q means %q, want %q", answer, got, want)
+		}
+	}
+}
+
+func TestWhoeverGivesUpIsNotAskedOn(t *testing.T) {
+	in, end := io.Pipe()
+	defer func() { _ = end.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	if _, err := NewTerminal(in, &out).Ask(ctx, "Which", "usual", func(string) error { return nil }); !errors.Is(err, ErrNoAnswer) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestQuestionsAreAskedUntilTheAnswerIsGood(t *testing.T) {
 	var out bytes.Buffer
 	terminal := NewTerminal(strings.NewReader("wrong\n\n  right \nlast"), &out)
@@ -209,11 +266,11 @@ func TestQuestionsAreAskedUntilTheAnswerIsGood(t *testing.T) {
 		return nil
 	}
 	for _, want := range []string{"usual", "right", "last"} {
-		if got, err := terminal.Ask("Which", "usual", check); err != nil || got != want {
+		if got, err := terminal.Ask(t.Context(), "Which", "usual", check); err != nil || got != want {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	}
-	if _, err := terminal.Ask("Which", "", check); !errors.Is(err, ErrNoAnswer) {
+	if _, err := terminal.Ask(t.Context(), "Which", "", check); !errors.Is(err, ErrNoAnswer) {
 		t.Error(err)
 	}
 	want := "Which [usual]:   write something else\nWhich [usual]: Which [usual]: Which [usual]: Which: "

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -202,17 +203,22 @@ func (h *host) leader() int {
 
 // run runs a command on the host and gives what it printed, standard error included.
 func (h *host) run(ctx context.Context, command ...string) (string, error) {
+	var out bytes.Buffer
+	err := h.runTo(ctx, &out, command...)
+	return out.String(), err
+}
+
+// runTo is like run, and what is printed goes to w as it comes.
+func (h *host) runTo(ctx context.Context, w io.Writer, command ...string) error {
 	leader := h.leader()
 	if leader == 0 {
-		return "", errors.New(h.name + " is down")
+		return errors.New(h.name + " is down")
 	}
 	arguments := append([]string{"-t", strconv.Itoa(leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--",
 		"systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--"}, command...)
 	cmd := exec.CommandContext(ctx, "nsenter", arguments...) //nolint:gosec // the commands are the tests' own
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	return out.String(), err
+	cmd.Stdout, cmd.Stderr = w, w
+	return cmd.Run()
 }
 
 // must runs a line of the shell that must succeed.

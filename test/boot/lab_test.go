@@ -127,17 +127,21 @@ func prepare(ctx context.Context, dir string) error {
 	if err := errors.Join(os.Symlink(tree, l.tree), os.Mkdir(l.repository(), 0o755)); err != nil {
 		return err
 	}
-	for i, b := range []struct {
+	// Both copies are of one moment: somebody may be working in the tree.
+	first, second := filepath.Join(dir, "source-0"), filepath.Join(dir, "source-2")
+	if err := errors.Join(copySource(ctx, first), shell(ctx, "", `cp -a "$1" "$2"`, first, second)); err != nil {
+		return err
+	}
+	for _, b := range []struct {
+		from    string
 		version string
 		setting string // of the shell that builds
-	}{{oldVersion, "umask 022; export TZ=UTC"}, {newVersion, "umask 022; export TZ=UTC"}, {oldVersion, "umask 077; export TZ=Asia/Tokyo"}} {
-		from := filepath.Join(dir, fmt.Sprintf("source-%d", min(i, 2)))
-		if i == 1 {
-			from = filepath.Join(dir, "source-0")
-		} else if err := copySource(ctx, from); err != nil {
-			return err
-		}
-		if err := build(ctx, from, b.version, b.setting); err != nil {
+	}{
+		{first, oldVersion, "umask 022; export TZ=UTC"},
+		{first, newVersion, "umask 022; export TZ=UTC"},
+		{second, oldVersion, "umask 077; export TZ=Asia/Tokyo"},
+	} {
+		if err := build(ctx, b.from, b.version, b.setting); err != nil {
 			return err
 		}
 	}

@@ -49,9 +49,42 @@ spec:
     http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: shop, port: {number: 80}}}}]}
 `
 
-// startBackend answers on the lab's network until the test ends.
-func startBackend(t *testing.T) {
+// holdPath is answered in two parts: the second one when the test says so.
+const holdPath = "/hold"
+
+// backend is the pod.
+type backend struct{ release chan struct{} }
+
+// let has n of the requests to holdPath get their second part.
+func (b *backend) let(t *testing.T, n int) {
 	t.Helper()
+	for range n {
+		select {
+		case b.release <- struct{}{}:
+		case <-time.After(bootLimit):
+			t.Fatal("no request waits for its second part")
+		}
+	}
+}
+
+// hold answers in two parts, which together are backendWord.
+func (b *backend) hold(w http.ResponseWriter, r *http.Request) {
+	const first = len(backendWord) / 2
+	_, _ = io.WriteString(w, backendWord[:first]) // a client that left is not told
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		return // likewise
+	}
+	select {
+	case <-b.release:
+		_, _ = io.WriteString(w, backendWord[first:]) // likewise
+	case <-r.Context().Done():
+	}
+}
+
+// startBackend answers on the lab's network until the test ends.
+func startBackend(t *testing.T) *backend {
+	t.Helper()
+	b := &backend{make(chan struct{})}
 	if err := makeBridge(); err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +92,15 @@ func startBackend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	answers := http.NewServeMux()
+	answers.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, backendWord) // a client that left is not told
-	})}
+	})
+	answers.HandleFunc(holdPath, b.hold)
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: answers}
 	go func() { _ = server.Serve(l) }() // until the test closes it
 	t.Cleanup(func() { _ = server.Close() })
+	return b
 }
 
 // startCluster gives a real API server with the objects and the shipped roles, and a kubeconfig with which the
