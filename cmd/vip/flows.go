@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"headgate/cmd/config"
 	"headgate/vip/addr"
@@ -26,7 +29,22 @@ type keeper struct {
 	all        []netip.Addr
 	interfaces map[string]string // VIP → interface
 	refused    map[bool]string   // by family, true for IPv6: why it cannot be done here
+	later      chan crash        // what run does, beside the speaker
+
+	mu    sync.Mutex     // guards moves, and is held while what came later is done
+	moves map[string]int // by VIP: how many transitions there were
 }
+
+// crash is a second chance behind an owner that crashed. It is void once the VIP made another transition.
+type crash struct {
+	transition speaker.Transition
+	old        []netip.Addr
+	until      time.Time
+	move       int
+}
+
+// crashes is how many may wait; behind them the speaker does it itself.
+const crashes = 16
 
 // afterCrash is how long connections go on at the host of a VIP process that died: the kernel keeps the address that long after
 // the last refresh, and a cleanup sees to it that it does. Whether anybody answers them there is not known, so no longer.
@@ -37,7 +55,10 @@ var errNoAddress = errors.New("the old owner told no address on a network of thi
 
 // newKeeper never fails: without a second chance a move is what it is elsewhere.
 func newKeeper(c config.Config, stateFile string, log *slog.Logger) *keeper {
-	k := &keeper{keep: time.Duration(c.VIP.KeepFlows), log: log, vips: map[string][]netip.Addr{}, interfaces: map[string]string{}, refused: map[bool]string{}}
+	k := &keeper{
+		keep: time.Duration(c.VIP.KeepFlows), log: log, vips: map[string][]netip.Addr{}, interfaces: map[string]string{},
+		refused: map[bool]string{}, later: make(chan crash, crashes), moves: map[string]int{},
+	}
 	for _, g := range c.VIP.All() {
 		k.interfaces[g.Name] = g.Interface
 		for _, text := range g.Addresses {
@@ -107,7 +128,7 @@ func distinct(names map[string]string) []string {
 // tell follows a transition, in the speaker's goroutine: the kernel must be ready before the addresses are announced, or
 // before they go. at gives the addresses of the other host.
 func (k *keeper) tell(t speaker.Transition, at func(host string) []netip.Addr) {
-	now := time.Now()
+	now, move := time.Now(), k.moved(t.VIP)
 	switch {
 	case k.flows == nil:
 	case t.Reason == speaker.HandedOver && t.From == speaker.Active:
@@ -118,8 +139,32 @@ func (k *keeper) tell(t speaker.Transition, at func(host string) []netip.Addr) {
 		k.expire(t.VIP)
 		k.forward(t, at(string(t.Peer)), now.Add(k.keep))
 	case t.Reason == speaker.OwnerCrashed: // clients may wait: what is older ends at its own deadline
-		k.forward(t, at(string(t.Peer)), now.Add(min(k.keep, afterCrash)))
+		k.followCrashed(crash{transition: t, old: at(string(t.Peer)), until: now.Add(min(k.keep, afterCrash)), move: move})
 	}
+}
+
+func (k *keeper) moved(vip string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.moves[vip]++
+	return k.moves[vip]
+}
+
+// followCrashed takes half a millisecond a family, but 15 where what an earlier crash left must be written anew: clients that open
+// connections do not wait for that.
+func (k *keeper) followCrashed(c crash) {
+	if k.forwards(k.vips[c.transition.VIP]) {
+		select {
+		case k.later <- c:
+			return
+		default:
+		}
+	}
+	k.forward(c.transition, c.old, c.until)
+}
+
+func (k *keeper) forwards(vips []netip.Addr) bool {
+	return slices.ContainsFunc(k.flows.Status(), func(f flows.Flow) bool { return f.Role == flows.Forwarding && slices.Contains(vips, f.VIP) })
 }
 
 // expire ends an older second chance.
@@ -173,7 +218,28 @@ func (k *keeper) run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return k.flows.Run(ctx)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return k.flows.Run(ctx) })
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case c := <-k.later:
+				k.catchUp(c)
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// catchUp does what the speaker did not wait for, unless it is void by now.
+func (k *keeper) catchUp(c crash) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c.move == k.moves[c.transition.VIP] {
+		k.forward(c.transition, c.old, c.until)
+	}
 }
 
 // close leaves the second chances: they end at their deadlines.
