@@ -131,7 +131,7 @@ func absurdLoss(w *world) {
 		return h != nil && h.Before.Routes >= many && h.Now.Routes < many/2 && len(s.Degraded()) > 0
 	})
 	w.serves(target{"http://doubtful-0.test/", "b"})
-	w.changeServed() // what is new is served all the same
+	w.serves(target{"http://" + w.changeHost() + "/", "b"}) // what is new is served all the same
 	accepted, err := admin.AskAccept(w.t.Context(), w.runtimeDir)
 	if err != nil {
 		w.t.Fatal(err)
@@ -177,7 +177,8 @@ func endpointsLost(w *world) {
 		h := s.LossGuard.Held
 		return h != nil && h.Before.Endpoints >= many && h.Now.Endpoints < many/2
 	})
-	w.changeServed()
+	// What is new is served. What the same change deletes may have gone after the loss, and is then held with it.
+	w.serves(target{"http://" + w.changeHost() + "/", "b"})
 	peers(many)
 	// The guard waits for half a minute without trouble before it asks for another reading.
 	harnessEventually(w.t, 2*patience, func() error {

@@ -137,6 +137,11 @@ func TestThousandsOfChecks(t *testing.T) {
 		h := g.status().Health
 		return h.Up == many-many/10 && h.Down == many/10 && h.Unknown == 0
 	})
+	g.await("the proxy has all verdicts", func() bool {
+		g.get("many.test", "/") // it tells of upstreams that are used
+		told, err := g.scrape()
+		return err == nil && told.sum("headgate_proxy_upstream_peers", `upstream="default/many/80"`, `state="down"`) == many/10
+	})
 	for range 50 {
 		g.wants("many.test", "/", "200")
 	}
