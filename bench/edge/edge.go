@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -236,16 +237,31 @@ func Reloads(s admin.Status) uint64 {
 	return sum
 }
 
-// proxyProcesses are those that the daemon started in a session of their own. Without a word from the daemon
-// there is nothing that could be named.
+// proxyProcesses are those that the daemon started in a session of their own.
 func (g *Gateway) proxyProcesses(ctx context.Context) []int {
-	status, err := g.Status(ctx)
-	if err != nil || status.Proxy.MasterPID == 0 {
+	master := g.master(ctx)
+	if master == 0 {
 		return nil
 	}
-	workers, err := stage.Children(status.Proxy.MasterPID)
+	workers, err := stage.Children(master)
 	if err != nil {
 		return nil
 	}
-	return append(workers, status.Proxy.MasterPID)
+	return append(workers, master)
+}
+
+// master asks the daemon and, where it does not tell (yet), nginx's own file. 0: there is none.
+func (g *Gateway) master(ctx context.Context) int {
+	if status, err := g.Status(ctx); err == nil && status.Proxy.MasterPID != 0 {
+		return status.Proxy.MasterPID
+	}
+	text, err := os.ReadFile(filepath.Join(g.dir, "run", "nginx.pid"))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	return pid
 }
