@@ -121,6 +121,7 @@ type Filter struct {
 // mark is a former output, to compare with.
 type mark struct {
 	at    time.Time
+	until time.Time // when something else was passed on; zero: it still is
 	out   *snapshot.Snapshot
 	sizes Sizes
 }
@@ -148,8 +149,9 @@ func (f *Filter) Pass(now time.Time, s *snapshot.Snapshot, signs Signs) *snapsho
 	if f.out == nil {
 		return f.first(now, s, signs)
 	}
+	f.forget(now)
 	released := f.release(now, s, signs)
-	base := f.base(now)
+	base := f.base()
 	troubled, why := signs.troubled(now)
 	grew := false
 	// Also when nothing is new: the sign of trouble may come after the loss.
@@ -211,9 +213,9 @@ func (f *Filter) hold(now time.Time, s *snapshot.Snapshot, why string) bool {
 	}
 	f.why, f.lastEnding = why, ""
 	if before == 0 {
-		f.before = f.base(now)
+		f.before = f.base()
 	}
-	f.before = f.before.most(f.base(now))
+	f.before = f.before.most(f.base())
 	return true
 }
 
@@ -280,25 +282,33 @@ func (f *Filter) over(s *snapshot.Snapshot) *snapshot.Snapshot {
 	return &out
 }
 
-// note remembers what is passed on, at most marksInWindow times a window; the newest mark from before the window stays, for
-// it is what there was when the window began.
+// forget drops what was replaced before the window began: what went that long ago is not lost now.
+func (f *Filter) forget(now time.Time) {
+	f.marks = slices.DeleteFunc(f.marks, func(m mark) bool { return !m.until.IsZero() && now.Sub(m.until) >= f.limits.Window })
+}
+
+// note remembers what is passed on, at most marksInWindow times a window.
 func (f *Filter) note(now time.Time) {
-	for len(f.marks) > 1 && now.Sub(f.marks[1].at) >= f.limits.Window {
-		f.marks = f.marks[1:]
+	if n := len(f.marks); n > 0 {
+		last := &f.marks[n-1]
+		if last.out == f.out {
+			last.until = time.Time{}
+			return
+		}
+		if last.until.IsZero() {
+			last.until = now
+		}
+		if now.Sub(last.at) < f.limits.Window/marksInWindow {
+			return
+		}
 	}
-	if n := len(f.marks); n > 0 && now.Sub(f.marks[n-1].at) < f.limits.Window/marksInWindow {
-		return
-	}
-	f.marks = append(f.marks, mark{now, f.out, f.kept})
+	f.marks = append(f.marks, mark{at: now, out: f.out, sizes: f.kept})
 }
 
 // base is the most that there was within the window.
-func (f *Filter) base(now time.Time) Sizes {
+func (f *Filter) base() Sizes {
 	most := f.kept
-	for i, m := range f.marks {
-		if i+1 < len(f.marks) && now.Sub(f.marks[i+1].at) >= f.limits.Window {
-			continue // was replaced before the window began
-		}
+	for _, m := range f.marks {
 		most = most.most(m.sizes)
 	}
 	return most

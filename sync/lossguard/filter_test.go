@@ -255,6 +255,24 @@ func TestWhatIsNewIsServedWhileTheRestIsHeld(t *testing.T) {
 	s.serves(8, 2*8+3)
 }
 
+// TestWhatWentLongAgoStaysAway: a hold brings back what went within its window, and nothing older, however quickly that
+// had gone behind another change.
+func TestWhatWentLongAgoStaysAway(t *testing.T) {
+	for _, quick := range []time.Duration{time.Millisecond, 2 * time.Second} {
+		s := newScene(t, 20)
+		s.after(2 * time.Second) // so that it is remembered
+		s.add(20)
+		s.serves(21, 42)
+		s.after(quick)
+		s.remove(20, 21)
+		s.serves(20, 40)
+		s.after(time.Hour)
+		s.trouble()
+		s.remove(0, 15)
+		s.serves(20, 40)
+	}
+}
+
 func TestEndings(t *testing.T) {
 	hold := func(t *testing.T, to int) *scene {
 		s := newScene(t, 40)
