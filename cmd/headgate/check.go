@@ -42,11 +42,7 @@ Exit codes:
 			return showReport(cmd, report, output)
 		},
 	}
-	names := make([]string, 0, len(keyFlags()))
-	for _, f := range keyFlags() {
-		names = append(names, f.name)
-	}
-	configFlags(cmd, names...)
+	allConfigFlags(cmd)
 	outputFlag(cmd, &output)
 	return cmd
 }

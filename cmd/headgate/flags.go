@@ -33,6 +33,15 @@ func keyFlags() []keyFlag {
 	}
 }
 
+// allConfigFlags adds --config, --set and all of keyFlags.
+func allConfigFlags(cmd *cobra.Command) {
+	names := make([]string, 0, len(keyFlags()))
+	for _, f := range keyFlags() {
+		names = append(names, f.name)
+	}
+	configFlags(cmd, names...)
+}
+
 // configFlags adds --config, --set and the named ones among keyFlags.
 func configFlags(cmd *cobra.Command, names ...string) {
 	flags := cmd.Flags()

@@ -83,11 +83,7 @@ Keys, and what each takes. proxy.mode is "proxy: {mode: …}" in the file, HEADG
 			return nil
 		},
 	}
-	names := make([]string, 0, len(keyFlags()))
-	for _, f := range keyFlags() {
-		names = append(names, f.name)
-	}
-	configFlags(cmd, names...)
+	allConfigFlags(cmd)
 	return cmd
 }
 
