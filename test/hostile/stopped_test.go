@@ -5,30 +5,17 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"headgate/test/product"
 )
 
 // children are the workers of nginx that live, those on their way out among them.
 func (g *gateway) children() []int {
 	g.t.Helper()
-	master := g.status().Proxy.MasterPID
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", master))
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	var pids []int
-	for field := range strings.FieldsSeq(string(text)) {
-		pid, err := strconv.Atoi(field)
-		if err != nil {
-			g.t.Fatal(err)
-		}
-		pids = append(pids, pid)
-	}
-	return pids
+	return product.Children(g.t, g.status().Proxy.MasterPID)
 }
 
 // suspend stops a process as a debugger, a frozen cgroup or a host without memory does, and returns once it has stopped.

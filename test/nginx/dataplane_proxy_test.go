@@ -32,6 +32,7 @@ import (
 	"headgate/gateway/nginxconf"
 	"headgate/lua"
 	"headgate/test/netns"
+	"headgate/test/product"
 )
 
 // dpDeadline bounds every wait of these tests. It is long: the machine may be busy.
@@ -243,20 +244,7 @@ func (p *dpProxy) kill() {
 
 func (p *dpProxy) workerPIDs() []int {
 	p.t.Helper()
-	path := fmt.Sprintf("/proc/%d/task/%d/children", p.cmd.Process.Pid, p.cmd.Process.Pid)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	var pids []int
-	for f := range strings.FieldsSeq(string(b)) {
-		pid, err := strconv.Atoi(f)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		pids = append(pids, pid)
-	}
-	return pids
+	return product.Children(p.t, p.cmd.Process.Pid)
 }
 
 func (p *dpProxy) errorLog() string {
