@@ -97,7 +97,7 @@ function _M.new(o)
         for i, w in ipairs(list) do
             local head = encode({
                 pid = w.pid, generation = w.generation, revision = w.revision,
-                seenMs = math.max(0, math.floor((now - w.at) * 1000)),
+                seenMs = math.max(0, math.floor((now - w.at) * 1000)), leaving = w.leaving,
             })
             local errors = json.encode_list(w.errors or {}, encode)
             list[i] = sub(head, 1, -2) .. ',"errors":' .. errors .. "}"

@@ -9,10 +9,11 @@ _M.KEEP_SECONDS = 10
 local MAX_ERRORS = 20
 
 --- The worker sets pid and generation when it starts.
--- @tparam table o meta: dict, now: function() seconds of a clock that never jumps, encode
+-- @tparam table o meta: dict, now: function() seconds of a clock that never jumps, encode; leaving:
+--   function() true once this worker takes no new connections, nil for one that always does
 function _M.new(o)
     return setmetatable({
-        meta = o.meta, now = o.now, encode = o.encode,
+        meta = o.meta, now = o.now, encode = o.encode, leaving = o.leaving,
         pid = 0, generation = "", revision = 0, errors = {},
     }, mt)
 end
@@ -42,6 +43,7 @@ function _M:write()
     return self.meta:safe_set("w/" .. self.pid, self.encode({
         pid = self.pid, generation = self.generation, revision = self.revision,
         at = self.now(), errors = errors,
+        leaving = self.leaving and self.leaving() or nil,
     }))
 end
 

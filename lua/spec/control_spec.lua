@@ -129,6 +129,23 @@ describe("a control call", function()
         assert.equal(8, s.workers[1].pid)
     end)
 
+    it("tells which workers take no more connections", function()
+        local meta, gone = fixture.dict(), false
+        meta:safe_set("boot", "b")
+        for pid, leaving in pairs({ [7] = function() return gone end, [8] = false }) do
+            local r = report.new({
+                meta = meta, now = function() return 0 end, encode = fixture.encode,
+                leaving = leaving or nil,
+            })
+            r.pid = pid
+            r:write()
+            gone = true
+            r:write()
+        end
+        local s = call({ meta = meta })
+        assert.same({ true }, { s.workers[1].leaving, s.workers[2].leaving })
+    end)
+
     it("tells nobody whose report is not renewed, and forgets it", function()
         local meta = fixture.dict()
         local function workers(now)

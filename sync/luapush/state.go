@@ -46,6 +46,8 @@ type Worker struct {
 	SeenMs int64 `json:"seenMs"`
 	// Errors are objects that the worker could not decode, by pointer.
 	Errors []string `json:"errors"`
+	// Leaving tells that the worker takes no new connections: a later load of the configuration is in force.
+	Leaving bool `json:"leaving"`
 }
 
 // Dict is the usage of the shared dict, in bytes. Free counts whole free pages only.

@@ -50,11 +50,14 @@ type fakeNginx struct {
 	deaf       bool // the control socket does not answer
 	gone       bool // its file was removed, too; external
 	late       int  // after a reload, this many answers come from workers of the load before
+	staying    int  // after a reload, so many answers tell of a worker of the load before that takes connections
 	before     luapush.State
 	loseAcks   int // this many pushes are done and not answered
 
 	refuse map[string]string // text in nginx.conf → complaint of nginx -t
 	broken string            // a reload to a text with this does not come up
+	slow   time.Duration     // what nginx -t takes when nothing is loaded
+	pair   []string          // nginx -t accepts each of these texts, and not all together
 
 	reloads, tests int
 	events         []string
@@ -116,7 +119,15 @@ func (n *fakeNginx) fresh() {
 	}
 }
 
-func (n *fakeNginx) Test(_ context.Context, c nginxproc.Conf) error {
+func (n *fakeNginx) Test(ctx context.Context, c nginxproc.Conf) error {
+	n.mu.Lock()
+	slow := n.slow
+	n.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(slow):
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.test(c.Text)
@@ -124,6 +135,10 @@ func (n *fakeNginx) Test(_ context.Context, c nginxproc.Conf) error {
 
 func (n *fakeNginx) test(text []byte) error {
 	n.tests++
+	missing := func(part string) bool { return !strings.Contains(string(text), part) }
+	if len(n.pair) > 0 && !slices.ContainsFunc(n.pair, missing) {
+		return &nginxproc.ConfError{Message: "not together"}
+	}
 	for bad, complaint := range n.refuse {
 		if strings.Contains(string(text), bad) {
 			return &nginxproc.ConfError{Message: complaint, Line: 1}
@@ -214,10 +229,14 @@ func (s session) State(context.Context) (luapush.State, error) {
 			Dict: luapush.Dict{Capacity: s.capacity},
 		}, s.up()
 	}
+	workers := []luapush.Worker{{PID: 2, Generation: s.generation, Revision: s.dict.revision}}
+	if s.before.Generation != "" {
+		workers = append(workers, luapush.Worker{PID: 3, Generation: s.before.Generation, Leaving: s.staying == 0})
+		s.staying = max(0, s.staying-1)
+	}
 	return luapush.State{
 		Boot: fmt.Sprint("boot-", s.boots), Schema: luastate.Schema, LuaBuild: s.luaBuild, Generation: s.generation,
-		Revision: s.dict.revision, MasterPID: 1, Dict: luapush.Dict{Capacity: s.capacity}, Pusher: s.pusher,
-		Workers: []luapush.Worker{{PID: 2, Generation: s.generation, Revision: s.dict.revision}},
+		Revision: s.dict.revision, MasterPID: 1, Dict: luapush.Dict{Capacity: s.capacity}, Pusher: s.pusher, Workers: workers,
 	}, s.up()
 }
 
@@ -301,13 +320,28 @@ type fakeBuilder struct {
 	settings  model.Settings
 	listeners []model.Listener
 	verdicts  map[string]string
+	mu        *sync.Mutex // guards rejected, also of the builders that a change of the configuration makes of this one
 	rejected  map[string]string
 	builds    int
-	names     []string // ExternalNames
+	names     []string                 // ExternalNames
+	upstreams map[string]string        // host → name of the Service that it goes to, of one peer
+	profiles  map[string]model.Profile // host → profile, in place of what its name says
 }
 
 func (b *fakeBuilder) LearnRegexes(v map[string]string) { maps.Copy(b.verdicts, v) }
-func (b *fakeBuilder) RejectProfile(name, why string)   { b.rejected[name] = why }
+func (b *fakeBuilder) RejectProfile(name, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rejected[name] = why
+}
+
+// refusals are the rejected profiles, and why.
+func (b *fakeBuilder) refusals() map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.rejected)
+}
+
 func special(body model.BodyClass, buffering bool) model.Profile {
 	return model.Profile{BodyClass: body, Buffering: buffering}
 }
@@ -348,7 +382,15 @@ func (b *fakeBuilder) Build(s *snapshot.Snapshot, _ time.Time) *build.Result {
 			r.Model.Certificates = append(r.Model.Certificates, &model.Certificate{
 				ID: model.CertificateID("ns/" + name), Chain: [][]byte{[]byte("chain")}, Key: model.Secret("key")})
 		}
-		if why, no := b.rejected[nginxconf.ProfileName(route.Profile)]; no {
+		if p, other := b.profiles[i.Name]; other {
+			route.Profile = p
+		}
+		if service := b.upstreams[i.Name]; service != "" {
+			u := fakeUpstream(service, i.Generation)
+			route.Backends = []model.Backend{{Upstream: u.ID, Weight: 1}}
+			r.Model.Upstreams = append(r.Model.Upstreams, u)
+		}
+		if why, no := b.refusals()[nginxconf.ProfileName(route.Profile)]; no {
 			route.Profile, route.Unavailable = model.Profile{}, why
 		}
 		r.Model.Hosts = append(r.Model.Hosts, host)
@@ -356,8 +398,23 @@ func (b *fakeBuilder) Build(s *snapshot.Snapshot, _ time.Time) *build.Result {
 	return r
 }
 
-// fakeIdentity has an ID of the length of its name.
+// fakeUpstream is a Service of one peer, whose address ends in n. One that is named by an address has that peer.
+func fakeUpstream(service string, n int64) *model.Upstream {
+	address, err := netip.ParseAddrPort(service)
+	if err != nil {
+		address = netip.MustParseAddrPort(fmt.Sprintf("10.0.0.%d:80", n))
+	}
+	return &model.Upstream{
+		ID: model.UpstreamID("ns/" + service + "/80"), Ejection: model.Ejection{Off: true},
+		Peers: []model.Peer{{Address: address, Weight: 1}},
+	}
+}
+
+// fakeIdentity has an ID of the length of its name. "tls-cipher…" has ciphers that no OpenSSL knows, and no certificate.
 func fakeIdentity(name string) *model.Identity {
+	if strings.HasPrefix(name, "tls-cipher") {
+		return &model.Identity{ID: model.IdentityID(strings.Repeat("a", len(name))), Ciphers: "NO-SUCH-CIPHER"}
+	}
 	return &model.Identity{
 		ID: model.IdentityID(strings.Repeat("a", len(name))), Certificate: []byte("certificate of " + name), Key: model.Secret("key of " + name),
 		CA: []byte("ca"), Verify: true, Name: "peer.test",
@@ -422,7 +479,7 @@ func newWorld(t testing.TB) *world {
 
 // daemon makes the daemon's part anew, over what the one before left on disk.
 func (w *world) daemon(name string) {
-	w.builder = &fakeBuilder{verdicts: map[string]string{}, rejected: map[string]string{}}
+	w.builder = &fakeBuilder{mu: new(sync.Mutex), verdicts: map[string]string{}, rejected: map[string]string{}}
 	w.builder.settings = model.Settings{WorkerConnections: 512, StateMemoryBytes: 1 << 20}
 	w.builder.listeners = []model.Listener{{Address: netip.MustParseAddrPort("0.0.0.0:80"), Scheme: model.HTTP}}
 	w.source = &fakeSource{changed: make(chan struct{}, 1), snap: &snapshot.Snapshot{}}

@@ -75,8 +75,8 @@ func TestProfileWithoutItsIdentity(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
 		w.serve("a tls-lost")
 		lost := nginxconf.ProfileName(model.Profile{Protocol: model.ProtocolHTTPS, Identity: fakeIdentity("tls-lost").ID})
-		if why := w.builder.rejected[lost]; !strings.Contains(why, "is missing") || len(w.builder.rejected) != 1 {
-			t.Errorf("rejected %v", w.builder.rejected)
+		if why := w.builder.refusals()[lost]; !strings.Contains(why, "is missing") || len(w.builder.refusals()) != 1 {
+			t.Errorf("rejected %v", w.builder.refusals())
 		}
 		w.healthy()
 	})
@@ -90,7 +90,7 @@ func TestIdentityThatNginxRefuses(t *testing.T) {
 		w.change(func(n *fakeNginx) { n.refuse = map[string]string{`/` + bad + `.pem"`: "cannot load certificate"} })
 		w.follow("a tls-1 tls-4444", "reload", "push")
 		name := nginxconf.ProfileName(model.Profile{Protocol: model.ProtocolHTTPS, Identity: model.IdentityID(bad)})
-		if d := cmp.Diff(map[string]string{name: "cannot load certificate"}, w.builder.rejected); d != "" {
+		if d := cmp.Diff(map[string]string{name: "cannot load certificate"}, w.builder.refusals()); d != "" {
 			t.Error(d)
 		}
 	})

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"headgate/gateway/model"
 	"headgate/gateway/nginxconf"
 	"headgate/gateway/plan"
+	"headgate/sync/luapush"
 	"headgate/sync/nginxproc"
 )
 
@@ -43,17 +43,34 @@ func (f *failedLoad) note(generation string, err error, now time.Time) {
 	f.until = now.Add(f.wait)
 }
 
+// lately gives why a configuration failed, while it is not to be tried again.
+func (f *failedLoad) lately(generation string) error {
+	if f.generation != generation || !time.Now().Before(f.until) {
+		return nil
+	}
+	return f.err
+}
+
 // render writes nginx.conf for m with a dict of size bytes.
 func (l *Loop) render(m *model.Model, size int64, keep []model.Profile) (nginxconf.Config, error) {
+	return renderFor(m, size, l.layout(keep))
+}
+
+func renderFor(m *model.Model, size int64, layout nginxconf.Layout) (nginxconf.Config, error) {
 	sized := *m
 	sized.Settings.StateMemoryBytes = size
+	return nginxconf.Render(&sized, layout)
+}
+
+// layout is how nginx.conf is rendered with these profiles beside those of the model.
+func (l *Loop) layout(keep []model.Profile) nginxconf.Layout {
 	layout := l.cfg.Layout
 	layout.KeepProfiles = keep
 	kept := l.keptParts()
 	layout.KeepIdentities, layout.KeepFastCGI = kept.identities, kept.fastcgi
 	// Before the first push the proxy serves what it had, or what the log holds.
 	layout.KeepLogPhase = l.served == nil && l.memory.LogPhase
-	return nginxconf.Render(&sized, layout)
+	return layout
 }
 
 // keptProfiles are those of the state that the proxy serves until the push that follows a reload.
@@ -95,36 +112,66 @@ func (l *Loop) startFromLog(ctx context.Context) error {
 	return l.reload(ctx, m, plan.Plan{Reload: []plan.Reason{plan.FirstStart}, StateBytes: size})
 }
 
-// reload has nginx run the configuration of m. Where nginx does not accept it, the profiles at fault
-// are found and rejected: then the error is errRebuild.
+// reload has nginx run the configuration of m. Where nginx does not accept it, the profiles at fault are looked for: while
+// the proxy can be pushed to, beside the loop (the error is errSearching unless there is another reason to reload), else at
+// once, and they are rejected (errRebuild).
 func (l *Loop) reload(ctx context.Context, m *model.Model, p plan.Plan) error {
+	if !l.configured() {
+		l.endSearch() // it was for a proxy that is gone
+	}
 	config, err := l.render(m, p.StateBytes, l.keptProfiles())
 	if err != nil {
 		return err
 	}
-	started := time.Now()
-	if config.Generation == l.failed.generation && started.Before(l.failed.until) {
-		return l.failed.err
+	if l.search != nil {
+		return l.reloadMeanwhile(ctx, m, p, config)
 	}
+	if err := l.failed.lately(config.Generation); err != nil {
+		return err
+	}
+	err = l.load(ctx, config, m, p)
+	var refused *nginxproc.ConfError
+	if !errors.As(err, &refused) {
+		clear(l.cleared) // nobody is suspected any more
+		return err
+	}
+	if l.configured() {
+		l.searchFor(ctx, m, p, config, refused)
+		return l.reloadMeanwhile(ctx, m, p, config)
+	}
+	if err = l.reject(ctx, m, p.StateBytes, config, refused); !errors.Is(err, errRebuild) {
+		l.giveUp(config.Generation, p.Reload, err)
+	}
+	return err
+}
+
+// giveUp notes that nginx does not accept a configuration, and that nothing can be left out of it.
+func (l *Loop) giveUp(generation string, reasons []plan.Reason, err error) {
+	now := time.Now()
+	l.failed.note(generation, err, now)
+	l.now.LastReload = Reload{Time: now, Reasons: reasons, Err: err}
+}
+
+// load has nginx run a configuration. What nginx -t does not accept (*nginxproc.ConfError) is not noted as a failure: who is at
+// fault may be found.
+func (l *Loop) load(ctx context.Context, config nginxconf.Config, m *model.Model, p plan.Plan) error {
+	started := time.Now()
 	l.beats.Add(1)
-	err = l.cfg.Proxy.Apply(ctx, confOf(config))
+	err := l.cfg.Proxy.Apply(ctx, confOf(config))
 	l.beats.Add(1)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	err = explainTaken(err, m.Listeners)
 	var refused *nginxproc.ConfError
 	if errors.As(err, &refused) {
-		err = l.reject(ctx, m, p.StateBytes, refused)
-		if errors.Is(err, errRebuild) {
-			return err
-		}
+		return err
 	}
-	err = explainTaken(err, m.Listeners)
 	l.now.LastReload = Reload{Time: started, Reasons: p.Reload, Took: time.Since(started), Err: err}
 	switch {
 	case err == nil:
 		l.loaded(config, m, p)
-		return l.settle(ctx, config)
+		return l.settle(ctx, config, p.Reload)
 	case errors.Is(err, nginxproc.ErrNotRunning), errors.Is(err, nginxproc.ErrSocketGone):
 		// It lies ready: whoever starts nginx starts it with this.
 		l.keepMemory(config, m, p)
@@ -157,18 +204,34 @@ func confOf(c nginxconf.Config) nginxproc.Conf {
 // The times of settle: around a reload, workers of the old load answer for about a tenth of a second.
 const (
 	settleTimeout = 5 * time.Second
+	leaveTimeout  = time.Second
 	settlePeriod  = 10 * time.Millisecond
 )
 
 // settle waits until a worker answers that runs config, with this binary's Lua files: what is asked
 // or pushed from then on meets the new load. Where none does, whoever looks next finds that out: the
 // only error is the end of ctx.
-func (l *Loop) settle(ctx context.Context, config nginxconf.Config) error {
-	waiting, cancel := context.WithTimeout(ctx, settleTimeout)
+//
+// Before routes are pushed that need what is new in config, it waits for the workers of the load before, which cannot serve
+// them, to take no more connections.
+func (l *Loop) settle(ctx context.Context, config nginxconf.Config, reasons []plan.Reason) error {
+	answers := func(s luapush.State) bool {
+		return s.Generation == config.Generation && s.LuaBuild == l.cfg.Layout.LuaBuild
+	}
+	if err := l.await(ctx, settleTimeout, answers); err != nil || len(withoutNew(reasons)) == len(reasons) {
+		return err
+	}
+	return l.await(ctx, leaveTimeout, func(s luapush.State) bool {
+		return !slices.ContainsFunc(s.Workers, func(w luapush.Worker) bool { return w.Generation != config.Generation && !w.Leaving })
+	})
+}
+
+// await asks the proxy until an answer is as wanted, or the time is over. The only error is the end of ctx.
+func (l *Loop) await(ctx context.Context, timeout time.Duration, wanted func(luapush.State) bool) error {
+	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
-		s, err := l.state(waiting)
-		if err == nil && s.Generation == config.Generation && s.LuaBuild == l.cfg.Layout.LuaBuild {
+		if s, err := l.state(waiting); err == nil && wanted(s) {
 			return nil
 		}
 		again := time.NewTimer(settlePeriod)
@@ -217,72 +280,4 @@ func (l *Loop) keepMemory(config nginxconf.Config, m *model.Model, p plan.Plan) 
 	if err := l.memory.write(l.cfg.MemoryFile); err != nil {
 		l.log.Warn("applied configuration not remembered", "err", err)
 	}
-}
-
-// reject finds the profiles that nginx does not accept and has the builder leave them out. Where it
-// does not even accept the configuration without any, nothing can be left out.
-func (l *Loop) reject(ctx context.Context, m *model.Model, size int64, refused *nginxproc.ConfError) error {
-	full, err := l.render(m, size, l.keptProfiles())
-	if err != nil {
-		return err
-	}
-	try := func(profiles []model.Profile) error {
-		l.beats.Add(1)
-		bare := &model.Model{Settings: m.Settings, Listeners: m.Listeners, Identities: full.Identities, FastCGI: full.FastCGI}
-		c, err := l.render(bare, size, profiles)
-		if err != nil {
-			return err
-		}
-		return l.cfg.Proxy.Test(ctx, confOf(c))
-	}
-	if err := try(nil); err != nil {
-		return fmt.Errorf("the configuration without any profile: %w", err)
-	}
-	found, err := culprits(full.ProfileList, try)
-	if err != nil {
-		return err
-	}
-	if len(found) == 0 {
-		return refused
-	}
-	for _, c := range found {
-		l.rejectProfile(nginxconf.ProfileName(c.profile), c.why)
-	}
-	return errRebuild
-}
-
-func (l *Loop) rejectProfile(name, why string) {
-	l.log.Warn("profile rejected: nginx does not accept it", "profile", name, "err", why)
-	l.rejected[name] = true
-	l.cfg.Builder.RejectProfile(name, why)
-}
-
-type culprit struct {
-	profile model.Profile
-	why     string
-}
-
-// culprits bisects: it returns the profiles each of which nginx does not accept alone. Any error of
-// try but a *nginxproc.ConfError ends the search.
-func culprits(profiles []model.Profile, try func([]model.Profile) error) ([]culprit, error) {
-	if len(profiles) == 0 {
-		return nil, nil
-	}
-	err := try(profiles)
-	var refused *nginxproc.ConfError
-	switch {
-	case err == nil:
-		return nil, nil
-	case !errors.As(err, &refused):
-		return nil, err
-	case len(profiles) == 1:
-		return []culprit{{profiles[0], strings.TrimSpace(refused.Message)}}, nil
-	}
-	half := len(profiles) / 2
-	first, err := culprits(profiles[:half], try)
-	if err != nil {
-		return nil, err
-	}
-	second, err := culprits(profiles[half:], try)
-	return append(first, second...), err
 }

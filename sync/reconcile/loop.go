@@ -172,6 +172,9 @@ type Loop struct {
 	memory   memory
 	rejected map[string]bool
 	failed   failedLoad
+	search   *search // under way; nil else
+	// cleared are profiles that a search found nothing in, until nginx runs them.
+	cleared  map[string]bool
 	why      error     // why the proxy cannot answer, as far as that is known; nil once it does
 	waiting  time.Time // since when the first pass waits for ExternalNames
 	asking   asking    // for Secrets
@@ -193,6 +196,7 @@ func New(cfg Config) *Loop {
 		asked:    make(chan chan Moment),
 		changes:  make(chan request),
 		rejected: make(map[string]bool),
+		cleared:  make(map[string]bool),
 		debounce: debouncer{window: cfg.Window, maxDelay: cfg.MaxDelay},
 	}
 	l.now.Reloads = make(map[plan.Reason]uint64)
@@ -209,6 +213,7 @@ func defaultTo(d *time.Duration, otherwise time.Duration) {
 // Run reconciles until ctx ends; then it returns nil. What fails is told by Status and the log, and
 // is tried again.
 func (l *Loop) Run(ctx context.Context) error {
+	defer l.endSearch()
 	l.begin(ctx)
 	l.debounce.change(time.Now())
 
@@ -230,6 +235,8 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.debounce.change(time.Now())
 		case <-l.judged():
 			l.debounce.change(time.Now())
+		case f := <-l.searched():
+			l.conclude(f)
 		case <-rebuild.C:
 			l.debounce.change(time.Now())
 		case <-l.cfg.Proxy.Changed():

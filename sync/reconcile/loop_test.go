@@ -240,7 +240,7 @@ func TestRejectedProfiles(t *testing.T) {
 			n.refuse = map[string]string{"@" + bad16: "invalid size", "@" + badBuffered: "no buffering today"}
 		})
 		w.serve("a big-16m big-256m buffered")
-		if d := cmp.Diff(map[string]string{bad16: "invalid size", badBuffered: "no buffering today"}, w.builder.rejected); d != "" {
+		if d := cmp.Diff(map[string]string{bad16: "invalid size", badBuffered: "no buffering today"}, w.builder.refusals()); d != "" {
 			t.Error(d)
 		}
 		w.healthy()
@@ -252,9 +252,9 @@ func TestNothingAccepted(t *testing.T) {
 	scenario(t, func(t *testing.T, w *world) {
 		w.serve("a")
 		w.change(func(n *fakeNginx) { n.refuse = map[string]string{"http {": "bind() failed"} })
-		w.follow("b big-16m", "push")
-		if len(w.builder.rejected) != 0 {
-			t.Errorf("rejected %v", w.builder.rejected)
+		w.follow("b big-16m", "push", "push") // the second one when it is clear that nothing can be left out
+		if len(w.builder.refusals()) != 0 {
+			t.Errorf("rejected %v", w.builder.refusals())
 		}
 		var refused *nginxproc.ConfError
 		if s := w.loop.Status(); !errors.As(s.Err, &refused) || s.Ready || s.LastReload.Err == nil {
@@ -366,6 +366,36 @@ func TestLateAnswersAfterReload(t *testing.T) {
 			t.Errorf("status %+v", s)
 		}
 	})
+}
+
+// What needs a profile that is new is pushed when the workers that lack it take no more connections; what needs a reload for
+// another reason does not wait, and nobody waits for ever.
+func TestWorkersOfTheLoadBefore(t *testing.T) {
+	for _, c := range []struct {
+		hosts   string
+		answers int           // that tell of a worker that stays
+		wait    time.Duration // what is waited for it
+	}{
+		{"a big-16m", 20, 200 * time.Millisecond},
+		{"a tls-1", 20, 200 * time.Millisecond},
+		{"a big-16m", 1000000, leaveTimeout},
+		{"a cert-x*2000000", 1000000, 0}, // a larger dict
+	} {
+		scenario(t, func(t *testing.T, w *world) {
+			w.serve("a")
+			w.change(func(n *fakeNginx) { n.staying = c.answers })
+			changed := time.Now()
+			w.source.set(strings.Fields(c.hosts)...)
+			w.wait(3 * time.Second)
+			if n := len(w.nginx.pushes); n != 2 {
+				t.Fatalf("%s: %d pushes", c.hosts, n)
+			}
+			if took := w.nginx.pushes[1].Sub(changed); took < c.wait-settlePeriod || took > c.wait+100*time.Millisecond {
+				t.Errorf("%s: pushed after %v, want %v", c.hosts, took, c.wait)
+			}
+			w.healthy()
+		})
+	}
 }
 
 // The sockets of a proxy that somebody else keeps were removed: no reload helps, and the word for it

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -106,6 +107,7 @@ func newSite(t *testing.T) *site {
 		PIDFile: filepath.Join(dir, "nginx.pid"), TempDir: filepath.Join(dir, "temp"),
 		ControlSocket: filepath.Join(dir, "control.sock"), ErrorLog: filepath.Join(dir, "error.log"),
 		StateLog: filepath.Join(dir, "state.log"), LuaDir: lua.Dir(filepath.Join(dir, "lua")), LuaBuild: lua.Build(),
+		TLSDir: filepath.Join(dir, "tls"),
 	}}
 }
 
@@ -113,7 +115,7 @@ func newSite(t *testing.T) *site {
 func (s *site) daemon(stop nginxproc.StopMode) {
 	s.t.Helper()
 	logger := slog.New(slog.NewTextHandler(io.MultiWriter(s.t.Output(), &s.log), nil))
-	s.builder = &fakeBuilder{verdicts: map[string]string{}, rejected: map[string]string{}}
+	s.builder = &fakeBuilder{mu: new(sync.Mutex), verdicts: map[string]string{}, rejected: map[string]string{}}
 	s.builder.settings = model.Settings{WorkerProcesses: 2, WorkerConnections: 64, StateMemoryBytes: 1 << 20}
 	s.builder.listeners = []model.Listener{{Address: s.address, Scheme: model.HTTP}}
 	s.source = &fakeSource{changed: make(chan struct{}, 1), snap: &snapshot.Snapshot{}}
@@ -121,7 +123,7 @@ func (s *site) daemon(stop nginxproc.StopMode) {
 	log, _ := statelog.Open(statelog.Config{Path: s.layout.StateLog, Log: logger})
 	s.proxy = nginxproc.New(nginxproc.Config{
 		Mode: nginxproc.Managed, Stop: stop, Binary: s.binary, Prefix: s.dir, Conf: filepath.Join(s.dir, "nginx.conf"),
-		Sockets: s.layout.Sockets(), ErrorLog: s.layout.ErrorLog, Output: filepath.Join(s.dir, "output.log"),
+		Sockets: s.layout.Sockets(), FilesDir: s.layout.TLSDir, ErrorLog: s.layout.ErrorLog, Output: filepath.Join(s.dir, "output.log"),
 		Observer: s.control, Log: logger,
 	})
 	s.loop = New(Config{
@@ -459,5 +461,70 @@ func TestRealProxyWorkersThatLive(t *testing.T) {
 	})
 	if took := time.Since(killed); took > 5*time.Second {
 		t.Errorf("after %v: by the age of its report", took)
+	}
+}
+
+// Twenty lists of ciphers that nginx's OpenSSL does not know, and a certificate that it cannot load: what needs no reload is
+// served while nginx says so of one after the other.
+func TestRealProxyRefusesManyProfiles(t *testing.T) {
+	s := newSite(t)
+	s.daemon(nginxproc.StopWithDaemon)
+	s.applied("a.test")
+	names := []string{"a.test"}
+	for i := range 20 {
+		names = append(names, "tls-cipher"+strings.Repeat("4", i))
+	}
+	names = append(names, "tls-4")
+	begun := time.Now()
+	s.source.set(names...)
+	s.eventually("the search", func() bool { return strings.Contains(s.log.String(), "hosts that need new profiles wait") })
+	for i := 0; len(s.builder.refusals()) == 0; i++ {
+		host := fmt.Sprint("n", i, ".test")
+		names = append(names, host)
+		pushed := time.Now()
+		s.source.set(names...)
+		s.eventually(host, func() bool { return s.status(host) == http.StatusServiceUnavailable })
+		if took := time.Since(pushed); took > 2*time.Second {
+			t.Errorf("%s served after %v", host, took)
+		}
+	}
+	s.eventually("all of them", func() bool { return len(s.builder.refusals()) == 21 })
+	t.Logf("all found after %v, with %d pushes meanwhile", time.Since(begun), s.loop.Status().Pushes)
+	s.serves(map[string]int{"a.test": 503, "n0.test": 503})
+	for _, why := range s.builder.refusals() {
+		if !strings.Contains(why, "no cipher match") && !strings.Contains(why, "cannot load certificate") {
+			t.Errorf("rejected for %s", why)
+		}
+	}
+	s.reloads(plan.FirstStart)
+}
+
+// A host speaks TLS to its peers in another way, which nginx.conf must be reloaded for: no worker of the load before, which
+// does not know how, answers for the host.
+func TestRealProxyNewProfile(t *testing.T) {
+	s := newSite(t)
+	peer := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	peer.StartTLS()
+	defer peer.Close()
+	s.daemon(nginxproc.StopWithDaemon)
+	s.builder.upstreams = map[string]string{"a.test": peer.Listener.Addr().String()}
+	s.builder.profiles = map[string]model.Profile{"a.test": {Protocol: model.ProtocolHTTPS}}
+	s.applied("a.test")
+	s.serves(map[string]int{"a.test": http.StatusNoContent})
+	for i := range 4 {
+		s.builder.profiles = map[string]model.Profile{"a.test": {Protocol: model.ProtocolHTTPS, BufferSize: uint16(8 + i)}}
+		reloads := s.loop.Status().ReloadCount
+		s.source.set("a.test")
+		s.eventually("the reload", func() bool {
+			if got := s.status("a.test"); got != http.StatusNoContent {
+				t.Errorf("change %d: answered %d", i, got)
+			}
+			return s.loop.Status().ReloadCount > reloads
+		})
+		for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+			if got := s.status("a.test"); got != http.StatusNoContent {
+				t.Errorf("change %d: answered %d after the reload", i, got)
+			}
+		}
 	}
 }

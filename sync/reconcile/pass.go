@@ -253,18 +253,22 @@ func (l *Loop) apply(ctx context.Context, r *build.Result) (changed bool, err er
 	var reloadErr error
 	if len(p.Reload) > 0 {
 		reloadErr = l.reload(ctx, r.Model, p)
-		if errors.Is(reloadErr, errRebuild) {
+		switch {
+		case errors.Is(reloadErr, errRebuild):
 			return false, errRebuild
+		case errors.Is(reloadErr, errSearching):
+			reloadErr = nil // nothing was reloaded, and what can do without is pushed
+		default:
+			changed = reloadErr == nil
+			err := l.afterReload(ctx, p)
+			if reloadErr != nil && errors.Is(err, luapush.ErrUnreachable) {
+				return false, l.away(reloadErr) // that nobody answers follows from it
+			}
+			if err != nil {
+				return changed, errors.Join(reloadErr, err)
+			}
 		}
-		changed = reloadErr == nil
-		err := l.afterReload(ctx, p)
-		if reloadErr != nil && errors.Is(err, luapush.ErrUnreachable) {
-			return false, l.away(reloadErr) // that nobody answers follows from it
-		}
-		if err != nil {
-			return changed, errors.Join(reloadErr, err)
-		}
-		d.State = l.keep(encoded)
+		d.State = l.keep(l.hold(r.Model, encoded))
 		p = plan.Diff(l.applied, d)
 	}
 	l.now.TooLarge = p.Delta.TooLarge
@@ -274,7 +278,11 @@ func (l *Loop) apply(ctx context.Context, r *build.Result) (changed bool, err er
 	} else if err := l.push(ctx, d.State, p.Delta); err != nil {
 		return changed, errors.Join(reloadErr, err)
 	}
-	l.served, l.parts = d.Config.ProfileList, parts{d.Config.Identities, d.Config.FastCGI}
+	uses := d.Config
+	if l.search != nil {
+		uses = l.applied.Config // hosts that are held use what they used before
+	}
+	l.served, l.parts = uses.ProfileList, parts{uses.Identities, uses.FastCGI}
 	return changed || p.Push, reloadErr
 }
 

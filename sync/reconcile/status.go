@@ -14,7 +14,8 @@ import (
 type Status struct {
 	// Synced tells that the source has been read whole.
 	Synced bool
-	// Ready tells that the proxy was seen to hold everything that the last pass wanted.
+	// Ready tells that the proxy was seen to hold everything that the last pass wanted, but for what waits until profiles
+	// that nginx does not accept are found.
 	Ready bool
 	// LastKnownGood tells that the proxy serves the state log's state, and no source was complete yet.
 	LastKnownGood bool
