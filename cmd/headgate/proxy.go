@@ -158,7 +158,7 @@ listeners over: no connection is refused.`,
 		if err := nginxproc.OwnFolder(u.paths.Temp); err != nil {
 			return err
 		}
-		return u.proxy.Launch(cmd.Context())
+		return launch(cmd.Context(), u)
 	})
 }
 
