@@ -45,6 +45,8 @@ type figures struct {
 	stale           int    // requests to an endpoint after the gateway acknowledged that it had gone
 	staleFirst      string // the first of them
 	reloads         uint64
+	late            time.Duration // the most that a change or a write began after it was due
+	spent           time.Duration // CPU time of the daemon in its churning stretches
 }
 
 // rival is one proxy. In its busy stretches the API server is written to at the pace of the churning ones, but nothing
@@ -63,6 +65,7 @@ type bed struct {
 	moved   []bool // which of its two sets each other service has
 	changes int
 	writes  int // that nobody watches
+	late    time.Duration
 }
 
 func measure(ctx context.Context, s *stage.Stage, p plan) (figures, error) {
@@ -90,13 +93,13 @@ func measure(ctx context.Context, s *stage.Stage, p plan) (figures, error) {
 	if err != nil {
 		return figures{}, err
 	}
-	f.changes, f.reloads = b.changes, edge.Reloads(after)-edge.Reloads(before)
+	f.changes, f.reloads, f.late = b.changes, edge.Reloads(after)-edge.Reloads(before), b.late
 	f.stale, f.staleFirst = b.watch.found()
 	return f, nil
 }
 
 func setUp(ctx context.Context, s *stage.Stage, p plan) (*bed, error) {
-	c, err := cluster.Start(ctx, s, cluster.Config{Binary: p.testcluster, Behind: true})
+	c, err := cluster.Start(ctx, s, cluster.Config{Binary: p.testcluster, Rank: stage.Elsewhere})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what it did
 	}
@@ -172,7 +175,7 @@ func (b *bed) host(n int64) string {
 // round is one stretch of each kind; that they take turns lets noise of the machine meet all of them.
 func (b *bed) round(ctx context.Context, f *figures) error {
 	g := load.Start(ctx, load.Config{Address: gatewayAddress, Rate: b.plan.rate, Host: b.host, Heard: b.watch.heard})
-	err := b.stretches(ctx, g, &f.headgate, b.changeCluster)
+	err := b.stretches(ctx, g, &f.headgate, func(ctx context.Context) error { return b.churnCluster(ctx, f) })
 	if err == nil {
 		err = b.busy(ctx, g, f)
 	}
@@ -181,9 +184,23 @@ func (b *bed) round(ctx context.Context, f *figures) error {
 		return err
 	}
 	g = load.Start(ctx, load.Config{Address: nginxAddress, Rate: b.plan.rate, Host: b.host})
-	err = b.stretches(ctx, g, &f.nginx, b.nginx.change)
+	err = b.stretches(ctx, g, &f.nginx, func(ctx context.Context) error { return b.churn(ctx, b.nginx.change) })
 	g.Stop()
 	return err
+}
+
+// churnCluster is the churning stretch of headgate.
+func (b *bed) churnCluster(ctx context.Context, f *figures) error {
+	before, err := stage.ProcessCPU(b.gateway.PID())
+	if err != nil {
+		return err //nolint:wrapcheck // it says what it did
+	}
+	if err := b.churn(ctx, b.changeCluster); err != nil {
+		return err
+	}
+	after, err := stage.ProcessCPU(b.gateway.PID())
+	f.spent += after - before
+	return err //nolint:wrapcheck // it says what it did
 }
 
 func (b *bed) busy(ctx context.Context, g *load.Generator, f *figures) error {
@@ -196,7 +213,7 @@ func (b *bed) busy(ctx context.Context, g *load.Generator, f *figures) error {
 	return err
 }
 
-func (b *bed) stretches(ctx context.Context, g *load.Generator, into *rival, play func(context.Context, change) error) error {
+func (b *bed) stretches(ctx context.Context, g *load.Generator, into *rival, churn func(context.Context) error) error {
 	if err := stage.Wait(ctx, rest); err != nil {
 		return err //nolint:wrapcheck // Ctrl-C
 	}
@@ -205,22 +222,23 @@ func (b *bed) stretches(ctx context.Context, g *load.Generator, into *rival, pla
 		return err //nolint:wrapcheck // Ctrl-C
 	}
 	into.quiet.Add(g.Cut())
-	err := b.churn(ctx, play)
+	err := churn(ctx)
 	into.churn.Add(g.Cut())
 	return err
 }
 
-// churn makes changes at their pace for one stretch.
+// churn makes changes at their pace for one stretch. It is an error when they do not keep it: slower changes would disturb less.
 func (b *bed) churn(ctx context.Context, play func(context.Context, change) error) error {
 	start := time.Now()
 	for n := 0; ; n++ {
 		due := start.Add(time.Duration(n) * changeEvery)
 		if due.Sub(start) >= b.plan.stretch {
-			return nil
+			return b.kept(n, time.Since(start))
 		}
 		if err := stage.Wait(ctx, time.Until(due)); err != nil {
 			return err //nolint:wrapcheck // Ctrl-C
 		}
+		b.late = max(b.late, time.Since(due))
 		what := moveOne
 		if n%int(growEvery/changeEvery) == 0 {
 			what = resize
@@ -229,6 +247,16 @@ func (b *bed) churn(ctx context.Context, play func(context.Context, change) erro
 			return err
 		}
 	}
+}
+
+// kept tells whether so many changes were made in their time, or a tenth more.
+func (b *bed) kept(changes int, took time.Duration) error {
+	const tolerance = 10 // percent
+	if took > b.plan.stretch*(100+tolerance)/100 {
+		return fmt.Errorf("%d changes took %s and not %s: the machine is too busy for their pace, and slower ones would say less; run it at rest",
+			changes, took.Round(time.Millisecond), b.plan.stretch)
+	}
+	return nil
 }
 
 // changeCluster changes one of the many services, or the churning one.

@@ -30,8 +30,7 @@ const (
 	// PathsPerIngress is an Ingress of the middling kind: one host, five paths.
 	PathsPerIngress = 5
 
-	writers    = 8    // requests at a time
-	lowest     = "39" // added to any niceness it gives 19
+	writers    = 8 // requests at a time
 	apiTimeout = time.Minute
 )
 
@@ -60,9 +59,9 @@ type Config struct {
 	// Binary is bin/testcluster; Flags are more of its flags.
 	Binary string
 	Flags  []string
-	// Behind lets everything else go before the API server: for what is measured beside it, and not through it.
-	// On real edge hosts it runs on other machines.
-	Behind bool
+	// Rank of the API server: stage.Elsewhere, as on real edge hosts, for what is measured beside it; stage.Beside, the
+	// default, for what is measured through it.
+	Rank stage.Rank
 }
 
 // Start starts etcd and kube-apiserver in one process and makes the IngressClass headgate. It ends with the stage.
@@ -72,10 +71,7 @@ func Start(ctx context.Context, s *stage.Stage, config Config) (*Cluster, error)
 		return nil, err
 	}
 	argv := append([]string{config.Binary, "--dir", dir, "--ephemeral"}, config.Flags...)
-	if config.Behind {
-		argv = append([]string{"nice", "-n", lowest}, argv...)
-	}
-	p, err := s.Start(ctx, "testcluster", nil, argv...)
+	p, err := s.StartAt(ctx, config.Rank, "testcluster", nil, argv...)
 	if err != nil {
 		return nil, err
 	}

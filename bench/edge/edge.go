@@ -28,6 +28,13 @@ const (
 	readyTimeout  = 60 * time.Second
 )
 
+// The ranks are those of the units: headgate-proxy.service has Nice=-10 (and its session, and the slice of stage.First, by
+// 'headgate proxy start'), headgate.service has none.
+const (
+	proxyRank  = stage.First
+	daemonRank = stage.Beside
+)
+
 // Config says what to run.
 type Config struct {
 	// Name tells this gateway from others on the stage; it is short (paths of sockets are).
@@ -89,7 +96,7 @@ func (g *Gateway) file() string { return filepath.Join(g.dir, "headgate.yaml") }
 func (g *Gateway) Run(ctx context.Context) (err error) {
 	// Asked when the stage closes: then ctx has perhaps ended.
 	leaves := func() []int { return g.proxyProcesses(context.WithoutCancel(ctx)) }
-	g.process, err = g.stage.Start(ctx, g.config.Name, leaves, g.config.Binary, "run", "--config", g.file())
+	g.process, err = g.stage.StartAt(ctx, daemonRank, g.config.Name, leaves, g.config.Binary, "run", "--config", g.file())
 	return err
 }
 
@@ -122,7 +129,7 @@ func (g *Gateway) end(ctx context.Context, sig syscall.Signal) error {
 	return nil
 }
 
-// Await waits until the daemon is ready and complete is satisfied.
+// Await waits until the daemon is ready and complete is satisfied. The proxy has its rank then.
 func (g *Gateway) Await(ctx context.Context, complete func(admin.Status) error) error {
 	ready := func(ctx context.Context) error {
 		status, err := g.Status(ctx)
@@ -134,7 +141,20 @@ func (g *Gateway) Await(ctx context.Context, complete func(admin.Status) error) 
 		}
 		return complete(status)
 	}
-	return g.process.Await(ctx, cmp.Or(g.config.Within, readyTimeout), ready)
+	if err := g.process.Await(ctx, cmp.Or(g.config.Within, readyTimeout), ready); err != nil {
+		return err
+	}
+	return g.rank(ctx)
+}
+
+// rank gives the proxy, which the daemon has started in a session of its own, the rank that its unit gives it.
+func (g *Gateway) rank(ctx context.Context) error {
+	for _, pid := range g.proxyProcesses(ctx) {
+		if err := stage.Put(pid, proxyRank); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // text is the packaged default but for addresses, folders, workers and who runs the proxy. Writing status and

@@ -43,7 +43,7 @@ func measure(ctx context.Context, s *stage.Stage, p plan) (figures, error) {
 		return figures{}, fmt.Errorf("find the program itself: %w", err)
 	}
 	c, err := cluster.Start(ctx, s, cluster.Config{
-		Binary: p.testcluster, Flags: []string{"--pods", "--image", image + "*=" + self}, Behind: true,
+		Binary: p.testcluster, Flags: []string{"--pods", "--image", image + "*=" + self},
 	})
 	if err != nil {
 		return figures{}, err //nolint:wrapcheck // it says what it did

@@ -22,8 +22,6 @@ import (
 // know. Its value is the core set apart.
 const inside = "BENCH_ISOLATED_CORE"
 
-const niceness = -10
-
 // Division says who may run on which cores.
 type Division string
 
@@ -39,8 +37,8 @@ func Isolated() bool { return os.Getenv(inside) != "" }
 
 // Isolate runs this program again with the same arguments, in a network namespace in which loopback is up and
 // all of 10.244.0.0/16 is local (an API server refuses endpoints in 127.0.0.0/8), and gives its exit code. When
-// ctx ends the new process gets SIGTERM and is waited for. It and its children go before other work of the machine
-// (niceness -10): builds beside a benchmark would be measured, too. It needs root and iproute2.
+// ctx ends the new process gets SIGTERM and is waited for. It is in a session of its own and has the rank First. It needs
+// root and iproute2.
 func Isolate(ctx context.Context, division Division) (int, error) {
 	if os.Geteuid() != 0 {
 		return 0, errors.New("a network namespace of its own and pinned workers need root: run this as root")
@@ -55,15 +53,15 @@ func Isolate(ctx context.Context, division Division) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil {
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, int(First)); err != nil {
 		return 0, fmt.Errorf("set the niceness: %w", err)
 	}
 	const setup = `ip link set lo up && ip route add local 10.244.0.0/16 dev lo && exec "$0" "$@"`
 	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", setup, self}, os.Args[1:]...)...) //nolint:gosec // ourselves
 	cmd.Env = append(os.Environ(), inside+"="+strconv.Itoa(measured))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// A group of its own: Ctrl-C reaches the child once, from here.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGTERM, Setpgid: true}
+	// A session of its own: Ctrl-C reaches the child once, from here, and its rank is not that of the user's shell.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGTERM, Setsid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	err = cmd.Run()
 	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.ExitCode() >= 0 {
@@ -115,17 +113,14 @@ func Cores() (measured int, others []int, err error) {
 	return measured, coresOf(set), nil
 }
 
-// Pin moves a process (its first thread) to one core.
+// Pin moves a process (its first thread) to one core and gives it the rank First.
 func Pin(pid, core int) error {
 	var set unix.CPUSet
 	set.Set(core)
 	if err := unix.SchedSetaffinity(pid, &set); err != nil {
 		return fmt.Errorf("pin process %d to core %d: %w", pid, core, err)
 	}
-	// Where the kernel groups processes by session, the niceness of one counts within its session only. Kernels that
-	// do not have no such file.
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte(strconv.Itoa(niceness)), 0)
-	return nil
+	return Put(pid, First)
 }
 
 // Machine describes the host in one line: processor, cores, memory, kernel, load.

@@ -85,6 +85,9 @@ func (p Program) Main() int {
 }
 
 func (p Program) run(ctx context.Context) (err error) {
+	if err := Put(os.Getpid(), First); err != nil {
+		return err
+	}
 	for _, b := range p.Binaries {
 		if *b.Path, err = filepath.Abs(*b.Path); err != nil {
 			return fmt.Errorf("find a binary: %w", err)

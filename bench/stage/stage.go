@@ -66,12 +66,18 @@ type Process struct {
 	log    string
 	done   chan struct{} // closed once it has ended
 	err    error         // of its end; after done
+	rank   Rank
 	leaves func() []int
 }
 
-// Start starts a process whose output goes to a log file. leaves gives processes that it started outside of
-// its own process group and that must be gone with it; nil when there are none.
+// Start starts a process of the rank First whose output goes to a log file. leaves gives processes that it started outside
+// of its own process group and that must be gone with it; nil when there are none.
 func (s *Stage) Start(ctx context.Context, name string, leaves func() []int, argv ...string) (*Process, error) {
+	return s.StartAt(ctx, First, name, leaves, argv...)
+}
+
+// StartAt is Start for a process of another rank.
+func (s *Stage) StartAt(ctx context.Context, rank Rank, name string, leaves func() []int, argv ...string) (*Process, error) {
 	log, err := os.OpenFile(filepath.Join(s.Dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // no secret in it
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
@@ -92,13 +98,13 @@ func (s *Stage) Start(ctx context.Context, name string, leaves func() []int, arg
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p := &Process{name: name, cmd: cmd, log: log.Name(), done: make(chan struct{}), leaves: leaves}
+	p := &Process{name: name, cmd: cmd, log: log.Name(), done: make(chan struct{}), rank: rank, leaves: leaves}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
 	}()
 	s.processes = append(s.processes, p)
-	return p, nil
+	return p, Put(p.PID(), rank)
 }
 
 // Kill sends a signal and waits until the process has ended; another one may then be started in its place.
@@ -120,7 +126,8 @@ func (p *Process) Kill(ctx context.Context, sig syscall.Signal) error {
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Await calls ready every Poll until it returns nil, and gives up after timeout, with ctx, or when the
-// process ends; the error then shows the end of its log.
+// process ends; the error then shows the end of its log. Once it is ready, all its threads have its rank: those that it started
+// before Start could give it one have that of this process.
 func (p *Process) Await(ctx context.Context, timeout time.Duration, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -129,7 +136,7 @@ func (p *Process) Await(ctx context.Context, timeout time.Duration, ready func(c
 	for {
 		err := ready(ctx)
 		if err == nil {
-			return nil
+			return Put(p.PID(), p.rank)
 		}
 		select {
 		case <-p.done:
