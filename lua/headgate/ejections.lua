@@ -1,15 +1,17 @@
 --- Which peers are out, shared by the workers. The truth is a key for each ejected peer in a shared
--- dict, which ends with the ejection. A number in shared memory tells that there was an event, and
--- events are numbered keys: each worker reads that number at each pick (1 ns) and the keys only
--- when it has changed, so that the next request knows what another worker has just learned.
+-- dict, which holds the end of the ejection. A number in shared memory tells that there was an
+-- event, and events are numbered keys: each worker reads that number at each pick (1 ns) and the
+-- keys only when it has changed, so that the next request knows what another worker has just
+-- learned.
+local CLOCK_JUMP = require "headgate.clock_jump"
 local tally = require "headgate.tally"
 
-local match = string.match
+local ceil, floor, match = math.ceil, math.floor, string.match
 
 local _M = {}
 local mt = { __index = _M }
 
--- Failures in a row are forgotten when nothing came after them for so long.
+-- Failures in a row are forgotten so long after the first of them.
 local FAILURE_SECONDS = 600
 local EVENT_SECONDS = 60
 local MAX_EVENTS = 256
@@ -17,16 +19,29 @@ local MAX_EVENTS = 256
 local JITTER = 0.2
 local MAX_DOUBLINGS = 20
 
---- @tparam table o dict: shared; cells: see cells.lua; random: as math.random
+--- @tparam table o dict: shared; cells: see cells.lua; now: function() seconds of a clock that
+--   never jumps; random: as math.random
 function _M.new(o)
-    return setmetatable({ dict = o.dict, cells = o.cells, random = o.random, seen = 0 }, mt)
+    return setmetatable({
+        dict = o.dict, cells = o.cells, now = o.now, random = o.random, seen = 0,
+    }, mt)
+end
+
+--- Failures in a row of a peer, and whether they are too old to count.
+local function failures_of(self, key)
+    local n, begun = self.dict:get("failures/" .. key)
+    return n or 0, n and self.now() - (begun or 0) >= FAILURE_SECONDS
 end
 
 --- Count a failure.
 -- @tparam string key of the peer
 -- @treturn number failures in a row, of all workers that saw one; 1 when they cannot be counted
 function _M:failure(key)
-    return tally(self.dict, "failures/" .. key, FAILURE_SECONDS) or 1
+    local dict, name, _, old = self.dict, "failures/" .. key, failures_of(self, key)
+    if old then
+        dict:delete(name)
+    end
+    return tally(dict, name, FAILURE_SECONDS, floor(self.now())) or 1
 end
 
 --- A worker that saw a failure saw a success.
@@ -51,6 +66,12 @@ local function tell(self, key)
     end
 end
 
+--- How often a peer was ejected of late; what is remembered of it ends when it was well for long.
+local function times_of(self, key)
+    local times, ends = self.dict:get("times/" .. key)
+    return times and self.now() < (ends or 0) and times or 0
+end
+
 --- Eject a peer.
 -- @tparam string key
 -- @tparam table policy base, max: seconds
@@ -58,31 +79,33 @@ end
 -- @treturn number until when
 -- @treturn number|nil how often it was ejected of late; nil when another worker did it
 function _M:eject(key, policy, now)
-    local dict = self.dict
-    local times = (dict:get("times/" .. key) or 0) + 1
+    local dict, name = self.dict, "ejected/" .. key
+    local times = times_of(self, key) + 1
     local seconds = self:back_off(times, policy)
-    local ok, err = dict:safe_add("ejected/" .. key, now + seconds, seconds)
+    local until_when = now + seconds
+    local ok, err = dict:safe_add(name, until_when, seconds + CLOCK_JUMP)
     if not ok and err == "exists" then
-        local until_when = dict:get("ejected/" .. key)
-        if until_when and until_when > now then
-            return until_when, nil
+        local others = self:ejected(key)
+        if others then
+            return others, nil
         end
-        -- It is over. Keys end by the clock of the day, which may have been put back.
-        ok = dict:safe_set("ejected/" .. key, now + seconds, seconds)
+        ok = dict:safe_set(name, until_when, seconds + CLOCK_JUMP) -- that one is over
     end
     -- Where the dict is full, this worker ejects it for itself.
-    dict:safe_set("times/" .. key, times, seconds + policy.max)
+    local remembered = seconds + policy.max
+    dict:safe_set("times/" .. key, times, remembered + CLOCK_JUMP, ceil(now + remembered))
     dict:delete("failures/" .. key)
     if ok then
         tell(self, key)
     end
-    return now + seconds, times
+    return until_when, times
 end
 
 --- Until when a peer is out, if it is.
 -- @treturn number|nil seconds
 function _M:ejected(key)
-    return self.dict:get("ejected/" .. key)
+    local until_when = self.dict:get("ejected/" .. key)
+    return until_when and until_when > self.now() and until_when or nil
 end
 
 --- A peer returned by the clock; one worker is to tell of it.
@@ -96,7 +119,8 @@ end
 -- @treturn number ejections of late
 -- @treturn number failures in a row
 function _M:history(key)
-    return self.dict:get("times/" .. key) or 0, self.dict:get("failures/" .. key) or 0
+    local failures, old = failures_of(self, key)
+    return times_of(self, key), old and 0 or failures
 end
 
 --- Read what happened since the last call.

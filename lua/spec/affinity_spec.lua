@@ -8,7 +8,7 @@ local random = crowd.random()
 
 --- A gateway with one upstream, and clients that keep their cookies.
 local function gateway(decoded)
-    local g = { var = {}, now = 1000, turn = 0, dict = nil, known = {} }
+    local g = { var = {}, now = 1000, jumped = 0, turn = 0, dict = nil, known = {} }
     local ngx = {
         var = g.var, time = function() return g.now end,
         http_time = function(t) return "<" .. t .. ">" end,
@@ -22,13 +22,13 @@ local function gateway(decoded)
     g.dict = {
         get = function(_, key)
             local v = g.values[key]
-            if v and v.ends > g.now then
+            if v and v.ends > g.now + g.jumped then -- keys end by the clock of the day
                 return v.value, v.flags
             end
         end,
         set = function(_, key, value, ttl, flags)
             g.sets = (g.sets or 0) + 1
-            g.values[key] = { value = value, ends = g.now + ttl, flags = flags }
+            g.values[key] = { value = value, ends = g.now + g.jumped + ttl, flags = flags }
             return true
         end,
     }
@@ -372,6 +372,19 @@ describe("affinity by address", function()
         g.now = g.now + 600 + 38
         assert.is_truthy(requests(g, all)["10.0.0.6:80"])
     end)
+
+    for _, jump in ipairs({ -7 * 86400, -3600, 3600, 80000 }) do
+        it("ends no other way when the clock of the day jumps by " .. jump, function()
+            local g, all = settled(MODES.address, 2, 60)
+            g.push(pods(6))
+            g.jumped = jump
+            g.now = g.now + 599
+            assert.is_nil(assert_nobody_moves(g, all)["10.0.0.6:80"])
+            g.jumped = 2 * jump
+            g.now = g.now + 600 + 38
+            assert.is_truthy(requests(g, all)["10.0.0.6:80"])
+        end)
+    end
 
     it("writes seldom", function()
         local g = gateway({ clientIP = 600 })

@@ -167,6 +167,76 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
+// TestClockJumpsWhilePeersAreOut: a worker that comes after a jump knows who is out, and no ejection lasts longer than it should.
+func TestClockJumpsWhilePeersAreOut(t *testing.T) {
+	clock := dpNewClock(t)
+	good, bad := dpNewWirePeer(t, dpAnswers), dpNewWirePeer(t, dpResets)
+	eject := model.Ejection{Failures: 1, Base: dpDeadline, Max: dpDeadline}
+	p := dpServeUpstream(t, &model.Upstream{Peers: dpWirePeers(good, bad), Ejection: eject}, nil)
+	for bad.requests.Load() == 0 {
+		p.do(dpGet())
+	}
+	for _, jump := range []time.Duration{20 * time.Hour, -48 * time.Hour} {
+		clock.jump(t, jump)
+		old := p.workerPIDs()
+		p.model.Settings.WorkerConnections++
+		p.reload()
+		p.settle(old)
+		for range 8 {
+			p.do(dpGet())
+		}
+		if n := bad.requests.Load(); n != 1 {
+			t.Fatalf("after a jump by %s the peer that is out got %d requests", jump, n-1)
+		}
+		if s := p.peers(); s.ejected() != 1 {
+			t.Errorf("after a jump by %s: %+v", jump, s)
+		}
+	}
+	// The upstream begins anew, with another peer that falls.
+	short := dpNewWirePeer(t, dpResets)
+	p.setUpstream(&model.Upstream{Peers: dpWirePeers(good, short), Ejection: model.Ejection{Failures: 1, Base: 300 * time.Millisecond}})
+	p.push()
+	for short.requests.Load() == 0 {
+		p.do(dpGet())
+	}
+	short.is(dpAnswers)
+	clock.jump(t, -48*time.Hour)
+	old := p.workerPIDs()
+	p.model.Settings.WorkerConnections++
+	p.reload()
+	p.settle(old)
+	p.eventually("the peer is back", func() error {
+		if p.do(dpGet()); short.requests.Load() < 2 {
+			return fmt.Errorf("%+v", p.peers())
+		}
+		return nil
+	})
+}
+
+// TestClockJumpsKeepClients: clients stay with their peers when the clock of the day is put on or back.
+func TestClockJumpsKeepClients(t *testing.T) {
+	clock := dpNewClock(t)
+	backends := afBackends(t, 5)
+	settings := dpSettings()
+	settings.UseForwardedHeaders = true
+	settings.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	p := dpStart(t, settings)
+	u := dpUpstream(afUpstream, backends[:2]...)
+	u.ClientIP = time.Hour
+	p.model.Upstreams = []*model.Upstream{u}
+	p.model.Hosts = []*model.Host{dpHost("a.test", dpRoute(model.PathPrefix, "/", u.ID))}
+	p.push()
+	clients := afAddresses(60, "192.0.2.%d")
+	afRound(p, clients)
+	p.change(func(u *model.Upstream) { u.Peers = afPeers(backends) })
+	for _, jump := range []time.Duration{20 * time.Hour, -48 * time.Hour, 2 * time.Hour} {
+		clock.jump(t, jump)
+		if _, moved := afRound(p, clients); moved != 0 {
+			t.Errorf("a jump by %s moved %d of 60 clients", jump, moved)
+		}
+	}
+}
+
 // dpClock is the clock of the day as nginx sees it.
 type dpClock struct{ file string }
 

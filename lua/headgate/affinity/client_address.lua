@@ -3,6 +3,7 @@
 -- nobody knows; a dict of the workers remembers each client that came, so that new peers take no
 -- known one. The dict is bounded and evicts whoever did not come for longest: it falls back to the
 -- hash, as on a proxy that has just taken over, and most find the same peer there.
+local CLOCK_JUMP = require "headgate.clock_jump"
 local eligible = require "headgate.balancer.eligible"
 local hashed = require "headgate.affinity.hashed"
 local territory = require "headgate.affinity.territory"
@@ -47,7 +48,15 @@ local function client(self)
 end
 
 local function bind(self, key, peer, now)
-    self.dict:set(key, peer.address, self.life, now)
+    self.dict:set(key, peer.address, self.life + CLOCK_JUMP, now)
+end
+
+--- Who a client is bound to, and since when that is written.
+local function binding(self, key, now)
+    local address, written = self.dict:get(key)
+    if address and now - (written or 0) < self.life then
+        return self.peers[address], written
+    end
 end
 
 --- Pick the peer of the client.
@@ -60,10 +69,9 @@ function _M:pick(upstream, ctx, pick)
     ctx.any = false
     local address, now = client(self), floor(self.now())
     local key = self.prefix .. address
-    local bound, written = self.dict:get(key)
-    local own = bound and self.peers[bound]
+    local own, written = binding(self, key, now)
     if own then
-        if now - (written or 0) >= self.refresh then
+        if now - written >= self.refresh then
             bind(self, key, own, now)
         end
         if eligible(own, ctx) then
