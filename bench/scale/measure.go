@@ -43,8 +43,9 @@ type figures struct {
 	delta     time.Duration // CPU time of the daemon a changed Ingress
 	cold      time.Duration // from the start of daemon and proxy, API server stopped, until the first answer
 
-	daemonRSS, shared, worker int64 // bytes; worker: beyond what is shared, every host and certificate touched
-	stalls                    stalls
+	daemon int64        // bytes that are resident
+	worker stage.Memory // with every host and certificate touched
+	stalls stalls
 }
 
 // stalls are what a worker saw while changes arrived.
@@ -266,8 +267,8 @@ func memory(ctx context.Context, g *edge.Gateway, _ *bed, _ plan, f *figures) er
 	if err != nil {
 		return err //nolint:wrapcheck // it says what it did
 	}
-	worker, err := stage.MemoryOf(workers[0])
-	f.daemonRSS, f.shared, f.worker = daemon.Resident, worker.Shared, worker.Resident-worker.Shared
+	f.daemon = daemon.Resident()
+	f.worker, err = stage.MemoryOf(workers[0])
 	return err //nolint:wrapcheck // it says what it did
 }
 

@@ -35,28 +35,53 @@ func ProcessCPU(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// Memory of a process, in bytes.
+// Memory of a process, in bytes: what of it is resident.
 type Memory struct {
-	Resident int64 // VmRSS: everything that is in memory
-	Shared   int64 // RssShmem: what of it are shared mappings
+	// Own are the pages of private mappings that no other process has: what goes when this process ends.
+	Own int64
+	// Common are pages that other processes have, too: libraries, and what it has from its parent and never wrote to.
+	Common int64
+	// Zones are shared mappings, as nginx's zones are, however many processes have touched their pages.
+	Zones int64
 }
 
-// MemoryOf reads the memory of a process.
+// Resident is all of it: VmRSS, as of the same moment.
+func (m Memory) Resident() int64 { return m.Own + m.Common + m.Zones }
+
+// MemoryOf reads the memory of a process from /proc/PID/smaps (proc(5)).
 func MemoryOf(pid int) (Memory, error) {
-	m := Memory{}
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
 	if err != nil {
-		return m, fmt.Errorf("read the memory of process %d: %w", pid, err)
+		return Memory{}, fmt.Errorf("read the memory of process %d: %w", pid, err)
 	}
-	into := map[string]*int64{"VmRSS": &m.Resident, "RssShmem": &m.Shared}
-	for line := range strings.Lines(string(b)) {
-		name, value, _ := strings.Cut(line, ":")
-		if field := into[name]; field != nil {
-			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-			if err != nil {
-				return m, fmt.Errorf("%s of process %d: %w", name, pid, err)
+	m, err := memoryIn(string(b))
+	if err != nil {
+		return m, fmt.Errorf("the memory of process %d: %w", pid, err)
+	}
+	return m, nil
+}
+
+// memoryIn sums mappings: each begins with a line "address permissions …", followed by lines "Name: n kB".
+func memoryIn(smaps string) (Memory, error) {
+	m := Memory{}
+	private := map[string]*int64{"Private_Clean:": &m.Own, "Private_Dirty:": &m.Own, "Shared_Clean:": &m.Common, "Shared_Dirty:": &m.Common}
+	zone := map[string]*int64{"Private_Clean:": &m.Zones, "Private_Dirty:": &m.Zones, "Shared_Clean:": &m.Zones, "Shared_Dirty:": &m.Zones}
+	mapping := private
+	for line := range strings.Lines(smaps) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) < 2:
+		case !strings.HasSuffix(fields[0], ":"):
+			mapping = private
+			if strings.HasSuffix(fields[1], "s") {
+				mapping = zone
 			}
-			*field = kib << 10
+		case mapping[fields[0]] != nil:
+			kib, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil {
+				return m, fmt.Errorf("%s %w", fields[0], err)
+			}
+			*mapping[fields[0]] += kib << 10
 		}
 	}
 	return m, nil

@@ -11,10 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"headgate/bench/stage"
 )
 
 func TestProcessesEndWithTheStage(t *testing.T) {
+	needRoot(t)
 	s, err := stage.New()
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +46,7 @@ func TestProcessesEndWithTheStage(t *testing.T) {
 }
 
 func TestAwaitShowsWhatAChildSaidAtItsEnd(t *testing.T) {
+	needRoot(t)
 	s, err := stage.New()
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +67,7 @@ func TestAwaitShowsWhatAChildSaidAtItsEnd(t *testing.T) {
 }
 
 func TestChildrenAndTheirTime(t *testing.T) {
+	needRoot(t)
 	s, err := stage.New()
 	if err != nil {
 		t.Fatal(err)
@@ -104,5 +109,40 @@ func running(pid int) bool {
 func TestMachine(t *testing.T) {
 	if m := stage.Machine(); strings.Contains(m, "unknown") || !strings.Contains(m, " cores, ") || strings.Contains(m, " 0 cores") {
 		t.Errorf("the machine is %q", m)
+	}
+}
+
+func TestMemoryIsOfItsKind(t *testing.T) {
+	const size = 64 << 20 // what the test itself takes meanwhile is little beside it
+	take := func(kind int) {
+		b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, kind|unix.MAP_ANON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Munmap(b) })
+		for i := 0; i < size; i += os.Getpagesize() {
+			b[i] = 1
+		}
+	}
+	memory := func() stage.Memory {
+		m, err := stage.MemoryOf(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	start := memory()
+	take(unix.MAP_PRIVATE)
+	own := memory()
+	take(unix.MAP_SHARED)
+	all := memory()
+	if grown := own.Own - start.Own; grown < size || grown > 2*size || own.Zones != start.Zones {
+		t.Errorf("private pages: %+v became %+v", start, own)
+	}
+	if grown := all.Own - own.Own; all.Zones-own.Zones != size || grown > size/2 || all.Resident() < 2*size {
+		t.Errorf("shared pages: %+v became %+v", own, all)
+	}
+	if _, err := stage.MemoryOf(1 << 30); err == nil {
+		t.Error("a process that is not there has memory")
 	}
 }

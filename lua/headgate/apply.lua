@@ -92,6 +92,7 @@ steps[record.DELETE] = function(self, key)
         return nil, "record", "a delete before the commit, or of an unknown kind"
     end
     self.dict:delete(key)
+    self.meta:incr("deletes", 1, 0) -- workers then look for what they hold and is gone (state.lua)
     return true
 end
 

@@ -25,9 +25,11 @@ _M.least_promised, _M.least_used, _M.least_gone = 0, 0, false
 
 --- @tparam table o dict: shared; now: function() seconds of a clock that never jumps
 -- @tparam string id of the upstream
-function _M.new(o, id)
+-- @tparam number requests that there were before any retry was asked for
+-- @tparam number since when they were counted
+function _M.new(o, id, requests, since)
     return setmetatable({
-        shared = o, id = id, requests = 0, calm = true, calm_from = o.now(),
+        shared = o, id = id, requests = requests, calm = true, calm_from = since,
     }, mt)
 end
 

@@ -7,13 +7,16 @@ local _M = {}
 
 local MAX_NAME_BYTES = 253
 
---- The build function of state:kind("cert"): a table that stands for what was pushed, which is read
--- again when it is to be parsed. (The PEM of 5,000 certificates is 6 MiB.)
+local built = 0
+
+--- The build function of state:kind("cert"): a number that stands for what was pushed, which is
+-- read again when it is to be parsed. (The PEM of 5,000 certificates is 6 MiB.)
 function _M.build_certificate(decoded)
     if type(decoded.chain) ~= "string" or type(decoded.key) ~= "string" then
         return nil, "a certificate without chain or key"
     end
-    return {}
+    built = built + 1
+    return built
 end
 
 --- The build function of state:kind("sni").
@@ -26,7 +29,8 @@ end
 
 --- Make the function of the phase.
 -- @tparam table o ssl: ngx.ssl; state, sni, certificates, settings: of this worker; report;
---   cache: like resty.lrucache, for parsed certificates
+--   cache: see recent.lua, for parsed certificates: {token, chain, key}, without chain and key when
+--   it never could be parsed
 -- @treturn function
 function _M.new(o)
     local ssl, cache = o.ssl, o.cache

@@ -10,21 +10,21 @@ local _M = {}
 -- @treturn string|nil path, as it stands in the host; prefixes without their trailing slash
 local function rule(host, route)
     for _, kind in ipairs({ "exact", "prefix" }) do
-        for path, r in pairs(host[kind] or {}) do
-            if r == route then
+        for path, place in pairs(host.paths[kind] or {}) do
+            if host[place] == route then
                 return kind, path
             end
         end
     end
-    for _, r in ipairs(host.regex or {}) do
-        if r[2] == route then
+    for _, r in ipairs(host.paths.regex or {}) do
+        if host[r[2]] == route then
             return "regex", r[1]
         end
     end
 end
 
 local function number_of(host, route)
-    for i, r in ipairs(host.routes or {}) do
+    for i, r in ipairs(host) do
         if r == route then
             return i
         end

@@ -5,6 +5,7 @@ local admission = require "headgate.admission"
 local budget = require "headgate.budget"
 local ejections = require "headgate.ejections"
 
+local new_table = require "table.new"
 local byte, find, gmatch, sub = string.byte, string.find, string.gmatch, string.sub
 local ceil, max, min = math.ceil, math.max, math.min
 local ipairs, pairs, tonumber = ipairs, pairs, tonumber
@@ -12,25 +13,29 @@ local ipairs, pairs, tonumber = ipairs, pairs, tonumber
 local _M = {}
 local mt = { __index = _M }
 
+-- Ejection of gateway/model.
+local DEFAULT_FAILURES, DEFAULT_BASE_MS, DEFAULT_MAX_MS = 3, 5000, 300000
+-- From here on nginx may have made the answer itself; lower statuses are answers of peers.
+local OWN_STATUS = 500
+
 local life = {}
-local life_mt = { __index = life }
 
 -- 10,000 hosts bring 50,000 peers, and nearly nothing ever happens to most: what a table has only
--- then stands here once, as long as it is so (52 MiB a worker became 14).
+-- then stands here once, as long as it is so. spec/memory_spec.lua tells what they may take.
 local NONE = {}
 local peer_mt = { __index = {
     mine = 0, weight = 1, gone = false, down = false, full = false, failing = false,
 } }
 -- Where nothing is limited, all share one that lets in whoever comes.
 local OPEN = admission.new(nil, {})
+life.ready, life.draining = NONE, NONE
 life.out, life.slow, life.full, life.admission = NONE, NONE, NONE, OPEN
-life.failing, life.counted = 0, 0
+life.failing, life.counted, life.open, life.alarm = 0, 0, 0, OWN_STATUS
 life.panic, life.limited, life.bounded, life.placed = false, false, false, false
+life.tracked, life.busy, life.attentive, life.policies = false, false, false, false
+-- No retry was made yet, and the default holds: nothing but requests is counted.
+life.budget = false
 
--- Ejection of gateway/model.
-local DEFAULT_FAILURES, DEFAULT_BASE_MS, DEFAULT_MAX_MS = 3, 5000, 300000
--- From here on nginx may have made the answer itself; lower statuses are answers of peers.
-local OWN_STATUS = 500
 -- nginx hands on what is no HTTP as an answer of HTTP/0.9, which it logs with this status.
 local NO_HTTP = 9
 -- Slow start begins with this share: a peer without any requests would never show that it is well.
@@ -38,6 +43,8 @@ local LEAST_SHARE = 0.1
 local SHARE_SECONDS = 0.05
 -- Cells belong to those who ask for them at least every ten minutes (cells.lua).
 local RENEW_SECONDS = 60
+-- A worker may have 10,000 upstreams, each of which takes locks of dicts: others run in between.
+local RENEWED_A_TURN = 500
 -- Algorithms that ask for the requests in flight.
 local LOAD = { least_conn = true, p2c = true, ewma = true }
 local PLUS, REFUSED = byte("+"), byte("-")
@@ -56,9 +63,17 @@ _M.NO_HTTP = NO_HTTP
 function _M.new(o)
     local self = {
         dict = o.dict, cells = o.cells, now = o.now, random = o.random, log = o.log,
-        semaphore = o.semaphore, any_counted = false, lives = {}, renewed = o.now(),
-        ejections = ejections.new({ dict = o.dict, cells = o.cells, random = o.random }),
+        semaphore = o.semaphore, any_counted = false, lives = {}, renewed = o.now(), told = {},
+        ejections = ejections.new({
+            dict = o.dict, cells = o.cells, now = o.now, random = o.random,
+        }),
     }
+    -- What all lives of this worker have, too, stands once: its registry.
+    local class = { registry = self }
+    for name, value in pairs(life) do
+        class[name] = value
+    end
+    self.life_mt = { __index = class }
     --- The requests in flight to a peer, over all workers if they are counted.
     function self.load(peer)
         local cell = peer.cell
@@ -83,13 +98,21 @@ local function read_ejection(pushed)
     }, alarm or OWN_STATUS
 end
 
-local DEFAULT_EJECTION = read_ejection({})
+life.ejection = read_ejection({})
 
 local function ejection_of(pushed)
     if not pushed then
-        return DEFAULT_EJECTION, OWN_STATUS
+        return life.ejection, OWN_STATUS
     end
     return read_ejection(pushed)
+end
+
+--- Set a field, unless it is so already: a default that stands once must not become a field of
+-- each.
+local function set(holder, field, value)
+    if holder[field] ~= value then
+        holder[field] = value
+    end
 end
 
 --- What the peer is called where upstreams share names.
@@ -97,24 +120,28 @@ local function key_of(self, p)
     return ejections.key(self.id, p.address)
 end
 
+local function by_address(self)
+    local known = {}
+    for _, peers in ipairs({ self.ready, self.draining }) do
+        for _, p in ipairs(peers) do
+            known[p.address] = p
+        end
+    end
+    return known
+end
+
 --- The peers by address, with those that left and are still in flight. Made when it is needed.
 local function known_of(self)
     local known = self.known
     if not known then
-        known = {}
-        for _, peers in ipairs({ self.ready or NONE, self.draining or NONE }) do
-            for _, p in ipairs(peers) do
-                known[p.address] = p
-            end
-        end
+        known = by_address(self)
         self.known = known
     end
     return known
 end
 
 --- A table for a peer: the one that there was, or a new one.
-local function peer_of(self, address, fresh)
-    local known = self.known
+local function peer_of(self, known, address, fresh)
     local p = known[address]
     if p and not p.gone then
         return p
@@ -138,20 +165,21 @@ local function peer_of(self, address, fresh)
     return p
 end
 
-local function list_of(self, addresses, weights, fresh, kept)
+--- The peers of a list that was pushed.
+-- @tparam table|nil addresses
+-- @tparam table|nil weights nil: all are 1
+-- @tparam table known by address: peers that there were, and from now on these
+-- @tparam table kept by address: gets these
+-- @tparam boolean fresh the whole upstream is new to this worker
+local function list_of(self, addresses, weights, known, kept, fresh)
     if not addresses or #addresses == 0 then
         return NONE
     end
-    local list = {}
+    local list = new_table(#addresses, 0)
     for i, address in ipairs(addresses) do
-        local p = peer_of(self, address, fresh)
-        local weight = weights and weights[i] or 1
-        if p.weight ~= weight then
-            p.weight = weight
-        end
-        if p.down then
-            p.down = false
-        end
+        local p = peer_of(self, known, address, fresh)
+        set(p, "weight", weights and weights[i] or 1)
+        set(p, "down", false)
         kept[address] = p
         list[i] = p
     end
@@ -159,8 +187,8 @@ local function list_of(self, addresses, weights, fresh, kept)
 end
 
 --- Let go of peers that left, as soon as nothing is in flight to them.
-local function forget(self, kept)
-    local known, left = self.known, false
+local function forget(self, known, kept)
+    local left = false
     for address, p in pairs(known) do
         if not kept[address] then
             p.gone, p.until_when, p.share, p.slow_from = true, nil, nil, nil
@@ -213,15 +241,20 @@ function _M:life(id, decoded)
     local l = self.lives[id]
     local fresh = l == nil
     if fresh then
-        l = setmetatable({
-            id = id, registry = self, ready = NONE, draining = NONE, tracked = false, busy = false,
-            policies = false, used = false, attentive = false, alarm = OWN_STATUS, open = 0,
-            budget = budget.new(self, id),
-        }, life_mt)
+        -- The four that every upstream needs: a fifth would double the table.
+        l = setmetatable({ id = id, ready = NONE, requests = 0, since = self.now() }, self.life_mt)
         self.lives[id] = l
     end
     l:update(decoded, fresh)
     return l
+end
+
+--- The retry budget, made when it is needed: until then it would only count requests.
+local function budget_of(self)
+    if not self.budget then
+        self.budget = budget.new(self.registry, self.id, self.requests, self.since)
+    end
+    return self.budget
 end
 
 local function limit(self, limits)
@@ -238,31 +271,32 @@ local function limit(self, limits)
 end
 
 function life:update(decoded, fresh)
-    local kept = {}
-    known_of(self)
-    self.budget:configure(decoded.budget)
-    local ejection, alarm = ejection_of(decoded.ejection)
-    self.ejection, self.alarm = ejection, alarm
-    if decoded.slowStartMs or self.slow_start then
-        self.slow_start = decoded.slowStartMs and decoded.slowStartMs / 1000
+    local known, kept = self.known or by_address(self), {}
+    if decoded.budget or self.budget then
+        budget_of(self):configure(decoded.budget)
     end
-    self.tracked = decoded.limits ~= nil or LOAD[decoded.algorithm] == true
+    local ejection, alarm = ejection_of(decoded.ejection)
+    set(self, "ejection", ejection)
+    set(self, "alarm", alarm)
+    set(self, "slow_start", decoded.slowStartMs and decoded.slowStartMs / 1000)
+    set(self, "tracked", decoded.limits ~= nil or LOAD[decoded.algorithm] == true)
     limit(self, decoded.limits)
     -- Once so, always so: a request that is counted may last.
     self.registry.any_counted = self.registry.any_counted or self.tracked or self.bounded
-    self.ready = list_of(self, decoded.peers, decoded.weights, fresh, kept)
-    self.draining = list_of(self, decoded.draining, nil, fresh, kept)
+    self.ready = list_of(self, decoded.peers, decoded.weights, known, kept, fresh)
+    set(self, "draining", list_of(self, decoded.draining, nil, known, kept, fresh))
     for _, address in ipairs(decoded.down or NONE) do
         if kept[address] then
             kept[address].down = true
         end
     end
-    local left = forget(self, kept)
-    find_cells(self)
-    self:settle()
-    if not self.tracked and not left then
-        self.known = nil
+    local left = forget(self, known, kept)
+    if self.tracked or self.placed or left then
+        self.known = known
     end
+    find_cells(self)
+    set(self, "known", (self.tracked or left) and known or nil)
+    self:settle()
 end
 
 --- A peer that was not there begins with a small share. That it is new, and since when, one worker
@@ -306,7 +340,7 @@ local function settle_list(peers)
     for i = 1, #peers do
         local p = peers[i]
         local away = p.until_when ~= nil and not panic or p.down and up > 0
-        p.blocked = away or p.full
+        set(p, "blocked", away or p.full)
         open = open + (away and 0 or 1)
     end
     return panic and out > 0, open
@@ -319,10 +353,11 @@ function life:settle()
     if #self.ready == 0 then
         panic, open = panic_draining, open_draining
     end
-    if self.panic ~= panic then
-        self.panic = panic
+    set(self, "panic", panic)
+    -- Only those who are let in ask for it.
+    if self.admission ~= OPEN then
+        self.open = open
     end
-    self.open = open
     self:list_busy()
 end
 
@@ -340,16 +375,13 @@ function life:list_busy()
     if busy or self.busy then
         self.out, self.slow, self.full = out, slow, full
     end
-    self.busy = busy
+    set(self, "busy", busy)
     self:watch_ends()
 end
 
 --- Set the algorithm that wants to know how fast answers are, if it does.
 function life:observe_by(algorithm)
-    local observer = algorithm and algorithm.observe and algorithm or nil
-    if self.observer ~= observer then
-        self.observer = observer
-    end
+    set(self, "observer", algorithm and algorithm.observe and algorithm or nil)
     self:watch_ends()
 end
 
@@ -360,8 +392,8 @@ end
 
 --- May the log phase leave at once when a request succeeded?
 function life:watch_ends()
-    self.attentive = self.tracked or self.counted > 0 or self.admission.running > 0
-        or self.failing > 0 or self.observer ~= nil
+    set(self, "attentive", self.tracked or self.counted > 0 or self.admission.running > 0
+        or self.failing > 0 or self.observer ~= nil)
 end
 
 local function come_back(self, p)
@@ -519,13 +551,15 @@ end
 --- The first try of a request.
 -- @treturn boolean a retry is promised
 function life:began()
-    self.used = true
-    return self.budget:began()
+    self.requests = self.requests + 1
+    local own = self.budget
+    return not own or own:began()
 end
 
 --- @treturn boolean one more retry is promised
 function life:may_retry()
-    return self.budget:promise()
+    local own = self.budget
+    return not own or own:promise()
 end
 
 --- Count something that happened, for the metrics.
@@ -543,7 +577,7 @@ end
 -- @tparam boolean free it costs nothing
 -- @treturn boolean false: it must not be made
 function life:retry(free)
-    if free or self.budget:spend() then
+    if free or budget_of(self):spend() then
         self:note("retries")
         return true
     end
@@ -702,12 +736,23 @@ end
 
 -- What each second brings
 
-local function renew(self)
-    for _, l in pairs(self.lives) do
-        find_cells(l)
-        if l.used then
-            l.used = false
-            self.dict:safe_set("used/" .. l.id, true, 2 * RENEW_SECONDS)
+--- Were there requests since this worker last told so?
+local function used(self, l)
+    return l.requests ~= (self.told[l.id] or 0)
+end
+
+local function renew(self, ids, yield)
+    for i, id in ipairs(ids) do
+        local l = self.lives[id]
+        if l then
+            find_cells(l)
+        end
+        if l and used(self, l) then
+            self.told[id] = l.requests
+            self.dict:safe_set("used/" .. id, true, 2 * RENEW_SECONDS)
+        end
+        if i % RENEWED_A_TURN == 0 then
+            yield()
         end
     end
 end
@@ -719,28 +764,31 @@ function _M:sweep(exists, yield)
     if self.cells:events() ~= self.ejections.seen then
         self:read_news()
     end
-    local ids = {}
+    local now = self.now()
+    local renewing = now - self.renewed >= RENEW_SECONDS
+    local ids = (exists or renewing) and {}
     for id, l in pairs(self.lives) do
         if l.busy then
             l:tend()
         end
-        ids[#ids + 1] = id
+        if ids then
+            ids[#ids + 1] = id
+        end
     end
     if exists then
         for i, id in ipairs(ids) do
             local l = self.lives[id]
             if l and not exists(id) and l:idle() then
-                self.lives[id] = nil
+                self.lives[id], self.told[id] = nil, nil
             end
             if i % 1000 == 0 then
                 yield()
             end
         end
     end
-    local now = self.now()
-    if now - self.renewed >= RENEW_SECONDS then
+    if renewing then
         self.renewed = now
-        renew(self)
+        renew(self, ids, yield)
     end
 end
 
@@ -786,23 +834,23 @@ end
 
 --- The ids of the upstreams that some worker used of late, sorted.
 function _M:used()
-    local set, list = {}, {}
+    local ids, list = {}, {}
     for id, l in pairs(self.lives) do
-        if l.used then
-            set[id] = true
+        if used(self, l) then
+            ids[id] = true
         end
     end
     for _, key in ipairs(self.dict:get_keys(0)) do
         local _, slash = find(key, "^used/")
         if slash then
-            set[key:sub(slash + 1)] = true
+            ids[key:sub(slash + 1)] = true
         end
         _, slash = find(key, "^ejected/")
-        if slash then
-            set[ejections.split(key:sub(slash + 1)) or ""] = true
+        if slash and self.ejections:ejected(key:sub(slash + 1)) then
+            ids[ejections.split(key:sub(slash + 1)) or ""] = true
         end
     end
-    for id in pairs(set) do
+    for id in pairs(ids) do
         list[#list + 1] = id
     end
     table.sort(list)

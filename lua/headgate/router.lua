@@ -4,12 +4,13 @@
 local metrics = require "headgate.metrics"
 
 local byte, find, sub = string.byte, string.find, string.sub
-local concat, max = table.concat, math.max
+local concat, max, sort = table.concat, math.max, table.sort
 local ipairs, pairs = ipairs, pairs
 
 local _M = {}
 local mt = { __index = _M }
 
+local NONE = {}
 local SLASH = byte("/")
 -- Names of requests are chosen by clients: what is remembered of them is bounded.
 local MAX_NAMES = 4096
@@ -22,34 +23,16 @@ local FIELDS = {
 -- anchored, case-insensitive, compiled by the JIT of PCRE, once.
 _M.REGEX_OPTIONS = "aijo"
 
--- Few lists of lengths exist: hosts that have the same one share it.
-local length_lists = setmetatable({}, { __mode = "v" })
-
-local function shared_lengths(lengths)
-    if not lengths then
-        return nil
-    end
-    local name = concat(lengths, ",")
-    local list = length_lists[name]
-    if not list then
-        list = lengths
-        length_lists[name] = list
-    end
-    return list
-end
-
 --- What requests need of a route, and no more: a host of the middling kind has five.
 local function slim(name, decoded)
-    local route = { label = metrics.label(name, decoded.source) }
-    for _, field in ipairs(FIELDS) do
-        route[field] = decoded[field]
+    local backends = not decoded.unavailable and decoded.backends or NONE
+    local route = { label = metrics.label(name, decoded.source), backend = backends[1] }
+    if #backends > 1 then
+        route.backend, route.backends = nil, backends
     end
-    if not route.unavailable then
-        local backends = decoded.backends
-        if #backends == 1 then
-            route.backend = backends[1]
-        else
-            route.backends = backends
+    for _, field in ipairs(FIELDS) do
+        if decoded[field] ~= nil then
+            route[field] = decoded[field]
         end
     end
     return route
@@ -71,61 +54,108 @@ end
 -- Only this many are looked through: a host may have thousands.
 local LOOKED_AT = 32
 
+--- @treturn number|nil where in a list an equal route stands
 local function find_equal(routes, route)
     for i = #routes, max(1, #routes - LOOKED_AT + 1), -1 do
         if equal(routes[i], route) then
-            return routes[i]
+            return i
         end
     end
 end
 
---- The routes by their numbers, and each of the different ones once: paths of an Ingress mostly
--- lead to one place. (Redirects and rewrites are tables: those are never equal.)
-local function routes_of(decoded)
-    local by_number, distinct = {}, {}
+--- Put each of the different routes into a host once: paths of an Ingress mostly lead to one
+-- place. (Redirects and rewrites are tables: those are never equal.)
+-- @treturn table where each pushed route stands now, by its number
+local function add_routes(host, decoded)
+    local places = {}
     for i, pushed in ipairs(decoded.routes) do
         local route = slim(decoded.name, pushed)
-        local known = find_equal(distinct, route)
-        if not known then
-            distinct[#distinct + 1] = route
+        local place = find_equal(host, route)
+        if not place then
+            place = #host + 1
+            host[place] = route
         end
-        by_number[i] = known or route
+        places[i] = place
     end
-    return by_number, distinct
+    return places
 end
 
---- Turn the numbers of routes in a decoded host into routes.
-local function resolve(decoded, routes)
-    for _, paths in ipairs({ decoded.exact or {}, decoded.prefix or {} }) do
+--- Replace the numbers of routes behind the paths of a decoded host.
+local function renumber(decoded, places)
+    for _, paths in ipairs({ decoded.exact or NONE, decoded.prefix or NONE }) do
         for path, n in pairs(paths) do
-            paths[path] = routes[n] or error("a path names a route that is missing")
+            paths[path] = places[n] or error("a path names a route that is missing")
         end
     end
-    for _, r in ipairs(decoded.regex or {}) do
-        r[2] = routes[r[2]] or error("a regex names a route that is missing")
+    for _, r in ipairs(decoded.regex or NONE) do
+        r[2] = places[r[2]] or error("a regex names a route that is missing")
     end
 end
 
---- Make the host that match reads from a decoded one.
+--- What leads to the routes of a host, by their places.
+local function paths_of(decoded)
+    return {
+        exact = decoded.exact, prefix = decoded.prefix, lengths = decoded.lengths,
+        regex = decoded.regex,
+    }
+end
+
+-- Paths that several hosts have: most have nothing but "/", and what is made from one template has
+-- the paths of the template.
+local known_paths = setmetatable({}, { __mode = "v" })
+-- More than these are not compared: nobody has them twice.
+local MOST_SHARED = 32
+
+--- The name of the paths of a host. It tells all of them, each with its length, so that no two have
+-- the same.
+-- @treturn string|nil nil: they are not to be shared
+local function name_of(decoded)
+    if decoded.regex then
+        return nil
+    end
+    local parts = {}
+    for kind, paths in pairs({ E = decoded.exact, P = decoded.prefix }) do
+        for path, place in pairs(paths) do
+            parts[#parts + 1] = kind .. place .. ":" .. #path .. ":" .. path
+            if #parts > MOST_SHARED then
+                return nil
+            end
+        end
+    end
+    sort(parts)
+    return concat(decoded.lengths or NONE, ",") .. concat(parts)
+end
+
+local function shared_paths(decoded)
+    local name = name_of(decoded)
+    local paths = name and known_paths[name] or paths_of(decoded)
+    if name then
+        known_paths[name] = paths
+    end
+    return paths
+end
+
+--- Make the host that match reads from a decoded one: its routes in a list, its name, and paths.
 -- The build function of state:kind("host").
 function _M.build_host(decoded)
-    local by_number, distinct = routes_of(decoded)
-    resolve(decoded, by_number)
-    return {
-        name = decoded.name, exact = decoded.exact, prefix = decoded.prefix,
-        lengths = shared_lengths(decoded.lengths), regex = decoded.regex, routes = distinct,
-    }
+    local host = { name = decoded.name, paths = NONE }
+    renumber(decoded, add_routes(host, decoded))
+    host.paths = shared_paths(decoded)
+    return host
 end
 
 --- Make a host whose routes are told apart and hold all that was pushed, for whom an answer is to
 -- be explained. The build function of state:kind("host") likewise.
 function _M.build_whole_host(decoded)
-    resolve(decoded, decoded.routes)
-    for _, route in ipairs(decoded.routes) do
+    local places = {}
+    for i, route in ipairs(decoded.routes) do
+        decoded[i], places[i] = route, i
         if not route.unavailable then
             route.backend = #route.backends == 1 and route.backends[1] or nil
         end
     end
+    renumber(decoded, places)
+    decoded.paths = paths_of(decoded)
     return decoded
 end
 
@@ -196,28 +226,28 @@ end
 
 -- Loops of requests count: LuaJIT compiles what leaves such a loop in its first round, but nothing
 -- that runs an ipairs.
-local function match_prefix(host, path)
-    local length, lengths = #path, host.lengths
+local function match_prefix(paths, path)
+    local length, lengths = #path, paths.lengths
     for i = 1, #lengths do
         local n = lengths[i]
         if n == length then
-            local route = host.prefix[path]
-            if route then
-                return route
+            local place = paths.prefix[path]
+            if place then
+                return place
             end
         elseif n < length and byte(path, n + 1) == SLASH then
-            local route = host.prefix[sub(path, 1, n)]
-            if route then
-                return route
+            local place = paths.prefix[sub(path, 1, n)]
+            if place then
+                return place
             end
         end
     end
 end
 
 local function match_regex(self, host, path)
-    local regexes = host.regex
+    local regexes = host.paths.regex
     for i = 1, #regexes do
-        local pattern, route = regexes[i][1], regexes[i][2]
+        local pattern, route = regexes[i][1], host[regexes[i][2]]
         local found, err
         if route.rewrite then
             found, err = self.re_match(path, pattern, _M.REGEX_OPTIONS)
@@ -243,17 +273,12 @@ end
 -- @treturn[2] nil when there is none
 -- @treturn[3] nil, nil, string why a regex could not be run
 function _M:match(host, path)
-    local route = host.exact and host.exact[path]
-    if route then
-        return route
+    local paths = host.paths
+    local place = paths.exact and paths.exact[path] or paths.lengths and match_prefix(paths, path)
+    if place then
+        return host[place]
     end
-    if host.lengths then
-        route = match_prefix(host, path)
-        if route then
-            return route
-        end
-    end
-    if host.regex then
+    if paths.regex then
         return match_regex(self, host, path)
     end
 end

@@ -12,7 +12,7 @@ describe("retry budget", function()
     end)
 
     local function new(pushed)
-        local b = budget.new({ dict = dict, now = clock.now }, "u")
+        local b = budget.new({ dict = dict, now = clock.now }, "u", 0, clock.at)
         b:configure(pushed)
         return b
     end

@@ -6,38 +6,42 @@ local peers = require "headgate.peers"
 
 local _M = {}
 
---- A clock that stands still until it is told to go on.
+--- A clock that stands still until it is told to go on. The clock of the day is another one, which
+-- jumps by what is added to clock.jumped.
 function _M.clock(at)
-    local clock = { at = at or 1000 }
+    local clock = { at = at or 1000, jumped = 0 }
     clock.now = function() return clock.at end
     return clock
 end
 
---- A shared dict; keys with a time end by the clock.
+--- A shared dict; keys with a time end by the clock of the day.
 function _M.dict(clock)
-    local dict, ends = fixture.dict(), {}
+    local dict, ends, flags = fixture.dict(), {}, {}
+    local function day()
+        return clock.at + clock.jumped
+    end
     local function drop(key)
-        if ends[key] and clock.at >= ends[key] then
+        if ends[key] and day() >= ends[key] then
             dict.values[key], ends[key] = nil, nil
         end
     end
     local d = { values = dict.values }
     function d.get(_, key)
         drop(key)
-        return dict.values[key]
+        return dict.values[key], dict.values[key] ~= nil and flags[key] or nil
     end
-    function d.safe_set(_, key, value, seconds)
+    function d.safe_set(_, key, value, seconds, flag)
         if d.full then
             return nil, "no memory"
         end
-        dict.values[key], ends[key] = value, seconds and clock.at + seconds
+        dict.values[key], ends[key], flags[key] = value, seconds and day() + seconds, flag
         return true
     end
-    function d.safe_add(_, key, value, seconds)
+    function d.safe_add(_, key, value, seconds, flag)
         if d:get(key) ~= nil then
             return false, "exists"
         end
-        return d:safe_set(key, value, seconds)
+        return d:safe_set(key, value, seconds, flag)
     end
     function d.incr(_, key, by, init, seconds)
         local value = d:get(key)
@@ -48,14 +52,15 @@ function _M.dict(clock)
             if d.full then
                 return nil, "no memory"
             end
-            dict.values[key], ends[key] = init + by, seconds and clock.at + seconds
+            dict.values[key], ends[key] = init + by, seconds and day() + seconds
+            flags[key] = nil
             return init + by
         end
         dict.values[key] = value + by
         return value + by
     end
     function d.expire(_, key, seconds)
-        ends[key] = clock.at + seconds
+        ends[key] = day() + seconds
         return true
     end
     function d.delete(_, key)

@@ -106,20 +106,45 @@ describe("peers", function()
         assert.equal(5, life.ready[2].until_when - clock.at)
     end)
 
-    it("are ejected again though the clock of the day was put back", function()
+    for _, jump in ipairs({ -7 * 86400, -3600, 3600, 80000 }) do
+        it("are out for as long when the clock of the day jumps by " .. jump, function()
+            local w = worker()
+            local life = w:life("u", FOUR)
+            eject(w, "b:1")
+            clock.jumped = clock.jumped + jump
+            -- A worker that looks for the first time now sees the same.
+            local later = worker()
+            assert.same({ "a:1", "c:1", "d:1" }, open(later:life("u", FOUR)))
+            assert.same({ 1, 0 }, { later.ejections:history("u|b:1") })
+            clock.at = clock.at + 4.9
+            life:look()
+            assert.equal(3, #open(life))
+            clock.at = clock.at + 0.2
+            life:look()
+            assert.equal(4, #open(life))
+            assert.equal(4, #open(worker():life("u", FOUR)))
+            assert.is_nil(w.ejections:ejected("u|b:1"))
+            assert.same({}, worker():used())
+            -- How often it was out is remembered, and for no longer than it should be.
+            eject(w, "b:1")
+            assert.equal(10, life.ready[2].until_when - clock.at)
+            clock.jumped = clock.jumped + jump
+            clock.at = clock.at + 400
+            life:look()
+            eject(w, "b:1")
+            assert.equal(5, life.ready[2].until_when - clock.at)
+        end)
+    end
+
+    it("forget failures of long ago though the clock of the day was put back", function()
         local w = worker()
-        local life = w:life("u", FOUR)
-        eject(w, "b:1")
-        -- What should have ended with the ejection is still there.
-        local keys, stale = proxy.dict, proxy.dict:get("ejected/u|b:1")
-        clock.at = clock.at + 6
-        life:look()
-        keys:safe_set("ejected/u|b:1", stale)
-        eject(w, "b:1")
-        assert.same({ "a:1", "c:1", "d:1" }, open(life))
-        assert.equal(10, life.ready[2].until_when - clock.at)
-        life:look()
-        assert.equal(3, #open(life))
+        assert.equal(1, w.ejections:failure("u|b:1"))
+        clock.jumped = -86400
+        clock.at = clock.at + 599
+        assert.equal(2, w.ejections:failure("u|b:1"))
+        clock.at = clock.at + 1
+        assert.same({ 0, 0 }, { w.ejections:history("u|b:1") })
+        assert.equal(1, w.ejections:failure("u|b:1"))
     end)
 
     it("stay away no longer than the policy says, with a jitter", function()
@@ -513,6 +538,57 @@ describe("peers", function()
         end
         assert.equal(cell, life.ready[1].cell)
         assert.equal(1, w.load(life.ready[1]))
+    end)
+
+    it("give retries what the requests before the first one are worth", function()
+        local life = worker():life("u", FOUR)
+        for _ = 1, 1000 do
+            clock.at = clock.at + 0.001
+            assert.is_true(life:began())
+        end
+        local granted = 0
+        for _ = 1, 300 do
+            granted = granted + (life:retry() and 1 or 0)
+        end
+        -- 20 % of a second's requests, and three.
+        assert.is_true(granted >= 200 and granted <= 204, granted)
+        assert.same({ retries = granted, refused = 300 - granted }, life.counts)
+    end)
+
+    it("keep the retry budget over a push, with its new share", function()
+        local w = worker()
+        local life = w:life("u", { peers = FOUR.peers, budget = { percent = 0, min = 1 } })
+        assert.same({ true, false }, { life:retry(), life:retry() })
+        assert.equal(life, w:life("u", FOUR))
+        clock.at = clock.at + 1
+        local now = { life:retry(), life:retry(), life:retry(), life:retry() }
+        assert.same({ true, true, true, false }, now)
+    end)
+
+    it("tell an upstream as used only while it is", function()
+        local one = worker()
+        local life = one:life("u", FOUR)
+        life:began()
+        clock.at = clock.at + 61
+        one:sweep()
+        assert.same({ "u" }, worker():used())
+        clock.at = clock.at + 61
+        one:sweep()
+        assert.same({ "u" }, one:used()) -- told at the sweep before
+        clock.at = clock.at + 61
+        one:sweep()
+        assert.same({}, one:used())
+    end)
+
+    it("let others run while many upstreams are renewed", function()
+        local one, yields = worker(), 0
+        for i = 1, 2000 do
+            one:life("u" .. i, FOUR):began()
+        end
+        clock.at = clock.at + 61
+        one:sweep(nil, function() yields = yields + 1 end)
+        assert.equal(4, yields)
+        assert.equal(2000, #worker():used())
     end)
 
     it("tell which upstreams were used, by any worker, or have somebody ejected", function()

@@ -158,7 +158,7 @@ describe("router", function()
         local h = router.build_host({
             name = "h", lengths = { 3, 2, 0 },
             prefix = { [""] = 1, ["/b"] = 2, ["/cc"] = 3 }, exact = { ["/d"] = 4, ["/e"] = 5 },
-            regex = { { "/x", 6 }, { "/y", 7 } },
+            regex = { { "^x", 6 }, { "^y", 7 } },
             routes = {
                 route({}), route({}), route({ policy = "1,2,3,4,0" }),
                 route({ backends = { "v" } }),
@@ -166,18 +166,55 @@ describe("router", function()
                 route({ redirect = { status = 308 } }), route({ backends = { "u", "v" } }),
             },
         })
-        assert.equal(6, #h.routes)
-        assert.equal(h.prefix[""], h.prefix["/b"])
-        assert.same({ label = "h\nn/i\ns\n80", backend = "u" }, h.prefix[""])
-        assert.equal("1,2,3,4,0", h.prefix["/cc"].policy)
-        assert.equal("v", h.exact["/d"].backend)
-        assert.equal("h\nn/other\ns\n80", h.exact["/e"].label)
-        assert.same({ status = 308 }, h.regex[1][2].redirect)
-        assert.same({ "u", "v" }, h.regex[2][2].backends)
-        local other = router.build_host({
-            name = "g", lengths = { 3, 2, 0 }, prefix = { [""] = 1 }, routes = { route({}) },
-        })
-        assert.equal(h.lengths, other.lengths)
+        local function at(path)
+            local function re_find(text, pattern) return text:find(pattern) end
+            return (router.new({ re_find = re_find, re_match = re_find }):match(h, path))
+        end
+        assert.equal(6, #h)
+        assert.equal(at("/"), at("/b"))
+        assert.same({ label = "h\nn/i\ns\n80", backend = "u" }, at("/"))
+        assert.equal("1,2,3,4,0", at("/cc").policy)
+        assert.equal("v", at("/d").backend)
+        assert.equal("h\nn/other\ns\n80", at("/e").label)
+        assert.same({ status = 308 }, at("x").redirect)
+        assert.same({ "u", "v" }, at("y").backends)
+        assert.is_nil(at("/e").backends)
+        assert.is_nil(at("y").backend)
+    end)
+
+    it("shares equal paths among hosts, and no others", function()
+        local function build(o)
+            local backends = o.backends or { "u" }
+            return router.build_host({
+                name = o.name, exact = o.exact, prefix = o.prefix, lengths = { 2, 0 },
+                regex = o.regex,
+                routes = {
+                    { backends = backends, source = { "", "", o.name } },
+                    { backends = o.second or backends, source = { "", "", o.name } },
+                },
+            })
+        end
+        local function paths() return { [""] = 1, ["/a"] = 2 } end
+        local r = router.new({})
+        local a = build({ name = "a", prefix = paths(), second = { "x" } })
+        local b = build({ name = "b", prefix = paths(), second = { "y" } })
+        assert.equal(a.paths, b.paths)
+        assert.equal("x", r:match(a, "/a/b").backend)
+        assert.equal("y", r:match(b, "/a/b").backend)
+        assert.equal("b\n/b\n\n", r:match(b, "/").label)
+        local others = {
+            { name = "c", prefix = paths() }, -- both paths lead to one route
+            { name = "c", prefix = { [""] = 2, ["/a"] = 1 }, second = { "x" } },
+            { name = "c", exact = paths(), second = { "x" } },
+            { name = "c", prefix = { [""] = 1 }, exact = { ["/a"] = 2 }, second = { "x" } },
+            { name = "c", prefix = paths(), second = { "x" }, regex = { { "^/", 1 } } },
+            -- Whose paths read as those of another one.
+            { name = "c", prefix = { [""] = 1, ["/a"] = 2, ["P2:2:/a"] = 1 }, second = { "x" } },
+            { name = "c", prefix = { ["P2:2:/a"] = 1 }, second = { "x" } },
+        }
+        for i, o in ipairs(others) do
+            assert.is_not.equal(a.paths, build(o).paths, i)
+        end
     end)
 
     it("refuses a host whose table names a route that is missing", function()

@@ -9,6 +9,8 @@ local mt = { __index = _M }
 -- To be smooth is to look at all peers, for every request. More than these with different weights
 -- are drawn by weight.
 local MAX_WEIGHTED = 256
+-- Most upstreams have one of these, without weights: what is the same for all stands here once.
+_M.random, _M.weighted = math.random, false
 
 --- Where a round that ended with some peer goes on among others: behind that peer or, when it is
 -- gone, behind the nearest one before it that is left. Peers keep their order.
@@ -36,14 +38,17 @@ function _M.new(peers, previous, options)
         weighted, total = weighted or p.weight ~= peers[1].weight, total + p.weight
     end
     local self = {
-        peers = peers, random = options.random, weighted = weighted, total = total,
+        peers = peers,
         last = previous and position(peers, previous) or options.random(#peers) - 1,
     }
+    if options.random ~= _M.random then
+        self.random = options.random
+    end
     if weighted then
         local known = previous and previous.current or {}
         -- Were 100 a round and are 10 now, a debt of 50 is one of 5.
-        local scale = previous and total / previous.total or 0
-        self.current = {}
+        local scale = previous and previous.total and total / previous.total or 0
+        self.weighted, self.total, self.current = true, total, {}
         for _, p in ipairs(peers) do
             self.current[p.address] = (known[p.address] or 0) * scale
         end
