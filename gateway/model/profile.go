@@ -116,7 +116,7 @@ func (p Profile) Name() string {
 }
 
 // Pool tells which keepalive pools (upstream{} of nginx.conf) the profile may use: "" is the common ones of HTTP in
-// the clear; "_headgate_grpc" are 64, whose names begin as those of the common ones do ("07_headgate_grpc");
+// the clear; "_grpc" are 64, whose names begin as those of the common ones do ("07_grpc");
 // "headgate_https_" and 32 hex digits is the one of an identity. Connections of another protocol or identity are never
 // handed to one another: nginx compares the address only.
 func (p Profile) Pool() string {
@@ -128,7 +128,7 @@ func (p Profile) Pool() string {
 	case p.Identity != "":
 		return "headgate_" + string(p.Protocol) + "_" + string(p.Identity)
 	}
-	return "_headgate_" + string(p.Protocol)
+	return "_" + string(p.Protocol)
 }
 
 // BodyClass is the native cap for request bodies of unknown length: the smallest class that is not

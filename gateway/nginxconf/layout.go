@@ -132,6 +132,7 @@ type conf struct {
 	stderr, hasAccessLog, hasStateLog bool
 	hasPIDFile                        bool
 	private, logPhase                 bool
+	listener                          *model.Listener // whose server is being written; nil for any other text
 }
 
 // check turns the layout into values that can be written.

@@ -152,7 +152,7 @@ func (c conf) proxied(w *writer, p profile) {
 	requestBody(w, p)
 	nextUpstream(w, "proxy", p)
 	if p.Protocol != model.ProtocolHTTPS {
-		w.lines("proxy_pass http://$headgate_pool;")
+		w.lines("proxy_pass http://$hg_pool;")
 		return
 	}
 	p.identity.directives(w, "proxy")
@@ -167,7 +167,7 @@ func (p profile) pool() value {
 	case p.Protocol == model.ProtocolFastCGI:
 		return fastCGIPool
 	}
-	return literal("$headgate_pool")
+	return literal("$hg_pool")
 }
 
 // grpc speaks HTTP/2 to the peer. There is no Upgrade in it, and nginx passes bodies on as they come.
@@ -347,7 +347,7 @@ func (c conf) fastCGI(w *writer, p profile) {
 	if p.fastcgi.index != "" {
 		w.directive("fastcgi_index", p.fastcgi.index)
 	}
-	standard := func(n name, v literal, flags ...value) {
+	standard := func(n name, v value, flags ...value) {
 		if !p.fastcgi.sets(n) {
 			w.directive("fastcgi_param", append([]value{n, v}, flags...)...)
 		}

@@ -117,6 +117,9 @@ func (c conf) lua(w *writer, generation name) {
 			if c.settings.RequestMetrics {
 				w.lines("metrics = true,")
 			}
+			if c.hasAccessLog {
+				w.lines("access_log = true,")
+			}
 			if c.hasStateLog {
 				w.indent()
 				w.buf = append(w.buf, "state_log = "...)
@@ -270,18 +273,21 @@ func (c conf) trusts() bool {
 // sets are declared here and not by "set", which would run anew, and reset them, in subrequests.
 func (c conf) maps(w *writer) {
 	w.lines(
-		`# Set by the router for the balancer and the log; the last map only makes them known to nginx.`,
-		`map "" $headgate_pool { default 00_headgate_pool; }`,
+		`# Set by the router for the balancer and the log; the last map only makes them known to nginx. The two`,
+		`# that it sets for each request have short names: nginx hashes them letter by letter each time.`,
+		`map "" $hg_pool { default 00_http; }`,
 		`map "" $headgate_upstream { default ""; }`,
 		`map "" $headgate_policy { default ""; }`,
-		`map "" $headgate_route { default ""; }`,
 		`map "" $headgate_cookie { default ""; }`,
 		`map "" $headgate_cookie_path { default ""; }`,
 		`map "" $headgate_peer { default ""; }`,
 		`map "" $headgate_peer_host { default ""; }`,
 		`map "" $headgate_log { default 1; }`,
-		`map "$headgate_pool$headgate_upstream$headgate_policy$headgate_host$headgate_route$headgate_cookie"`,
-		`    $headgate_declared { default "$headgate_cookie_path$headgate_peer$headgate_peer_host$headgate_log"; }`,
+		`# The router sets these two where it knows better.`,
+		`map "" $headgate_host { default $http_host; }`,
+		`map "" $hg_id { default $request_id; }`,
+		`map "$hg_pool$headgate_upstream$headgate_policy$headgate_host$hg_id$headgate_cookie"`,
+		`    $headgate_declared { default "$headgate_cookie_path$headgate_peer$headgate_peer_host$headgate_log$headgate_server_addr"; }`,
 		``,
 		`# HTTP/2 in the clear is no protocol to upgrade to (RFC 9113 section 3.1): behind such a tunnel, a`,
 		`# client would choose paths and hosts of the peer that no router has seen.`,
@@ -290,10 +296,8 @@ func (c conf) maps(w *writer) {
 		`# connection of its own, and it hangs.`,
 		`map $server_protocol $headgate_upgrade_of_1 { default ""; HTTP/1.1 $http_upgrade; }`,
 		`map $headgate_upgrade $headgate_connection { default upgrade; "" ""; }`,
-		`map $http_x_request_id $headgate_request_id { default $http_x_request_id; "" $request_id; }`,
-		`# Requests of HTTP/1.0 may lack a Host; an address names the server then.`,
+		`map $http_x_request_id $headgate_request_id { default $http_x_request_id; "" $hg_id; }`,
 		`map $server_addr $headgate_server_addr { default $server_addr; "~:" "[$server_addr]"; }`,
-		`map $http_host $headgate_host { default $http_host; "" $headgate_server_addr; }`,
 		`# Set for headgate explain only.`,
 		`map "" $headgate_explain { default ""; }`,
 	)
@@ -331,21 +335,25 @@ func (c conf) maps(w *writer) {
 // header is a request header that the peer gets.
 type header struct {
 	name  name
-	value literal
+	value value
 }
 
 // peerHeaders are what the peer gets over any protocol, as ingress-nginx has it.
 func (c conf) peerHeaders() []header {
-	host, scheme, port := literal("$headgate_host"), literal("$scheme"), literal("$server_port")
-	if c.trusts() {
-		host, scheme, port = "$headgate_best_host", "$headgate_scheme", "$headgate_port"
+	host, scheme, port := literal("$headgate_host"), literal("$scheme"), value(literal("$server_port"))
+	switch {
+	case c.trusts():
+		host, scheme, port = "$headgate_best_host", "$headgate_scheme", literal("$headgate_port")
+	case c.listener != nil:
+		// What is known here need not be looked up for each request.
+		scheme, port = schemeOf(c.listener.Scheme), number(c.listener.Address.Port())
 	}
 	return []header{
 		{"Host", host},
-		{"X-Request-ID", "$headgate_request_id"}, {"X-Real-IP", "$remote_addr"}, {"X-Forwarded-For", "$remote_addr"},
+		{"X-Request-ID", literal("$headgate_request_id")}, {"X-Real-IP", literal("$remote_addr")}, {"X-Forwarded-For", literal("$remote_addr")},
 		{"X-Forwarded-Host", host}, {"X-Forwarded-Port", port}, {"X-Forwarded-Proto", scheme}, {"X-Forwarded-Scheme", scheme},
-		{"X-Scheme", scheme}, {"X-Original-Forwarded-For", "$http_x_forwarded_for"}, {"X-Original-Forwarded-Host", "$http_x_forwarded_host"},
-		{"Proxy", `""`},
+		{"X-Scheme", scheme}, {"X-Original-Forwarded-For", literal("$http_x_forwarded_for")},
+		{"X-Original-Forwarded-Host", literal("$http_x_forwarded_host")}, {"Proxy", literal(`""`)},
 	}
 }
 
@@ -353,14 +361,15 @@ func (c conf) peerHeaders() []header {
 func (c conf) peerHeadersOf(p profile) []header {
 	headers := c.peerHeaders()
 	if p.PeerHost {
-		headers[0].value = "$headgate_peer_host"
+		headers[0].value = literal("$headgate_peer_host")
 	}
 	return headers
 }
 
 // requestHeaders writes what the peer gets over HTTP/1.
 func requestHeaders(w *writer, headers []header) {
-	headers = slices.Insert(headers, 1, header{"Upgrade", "$headgate_upgrade"}, header{"Connection", "$headgate_connection"})
+	headers = slices.Insert(headers, 1, header{"Upgrade", literal("$headgate_upgrade")},
+		header{"Connection", literal("$headgate_connection")})
 	for _, h := range headers {
 		w.directive("proxy_set_header", h.name, h.value)
 	}
@@ -378,8 +387,8 @@ func (c conf) pools(w *writer) {
 		suffix   literal
 		instead  path
 	}{
-		{model.ProtocolHTTPS, "_headgate_https", c.unavailableTLS}, {model.ProtocolGRPC, "_headgate_grpc", c.unavailableHTTP2},
-		{model.ProtocolGRPCS, "_headgate_grpcs", c.unavailableTLS},
+		{model.ProtocolHTTPS, "_https", c.unavailableTLS}, {model.ProtocolGRPC, "_grpc", c.unavailableHTTP2},
+		{model.ProtocolGRPCS, "_grpcs", c.unavailableTLS},
 	} {
 		if slices.ContainsFunc(c.profiles, func(used profile) bool { return used.Protocol == p.protocol && used.identity == nil }) {
 			c.shardedPools(w, p.suffix, p.instead)
@@ -389,9 +398,10 @@ func (c conf) pools(w *writer) {
 }
 
 // poolName is what balancer.lua calls the i-th pool. For each request nginx compares the name with those of all
-// upstreams in turn, the lengths first: they differ, so that most comparisons end there (1 % of a request).
+// upstreams in turn, the lengths first: they differ, so that most comparisons end there (1 % of a request). Names are
+// short because nginx goes through each letter several times.
 func poolName(i int) value {
-	return join{number(i / 10), number(i % 10), literal("_headgate_pool"), literal(strings.Repeat("_", i%poolLengths))}
+	return join{number(i / 10), number(i % 10), literal("_http"), literal(strings.Repeat("_", i%poolLengths))}
 }
 
 func (c conf) shardedPools(w *writer, suffix literal, instead path) {
@@ -433,6 +443,7 @@ func keptPool(w *writer, name value, instead path) {
 }
 
 func (c conf) server(w *writer, l model.Listener) {
+	c.listener = &l
 	w.block(func() {
 		c.listen(w, l)
 		w.lines(`server_name "";`)
@@ -448,6 +459,9 @@ func (c conf) server(w *writer, l model.Listener) {
 			w.lines(`header_filter_by_lua_block { headgate.check_answer() }`)
 		}
 		w.lines("error_page 502 = @headgate_refused;")
+		if !c.trusts() {
+			requestHeaders(w, c.peerHeaders())
+		}
 		w.block(func() { c.directives(w, c.standard) }, "location /")
 		for _, p := range c.profiles {
 			c.profile(w, p)
@@ -483,14 +497,18 @@ func (c conf) certificates(w *writer) {
 // nginx, as access; rewrite and set cost 1.09) and runs before nginx chooses the location, so that
 // a request for the default profile just goes on into "location /".
 func (c conf) router(phase literal, s model.Scheme) literal {
-	scheme := literal("http")
-	switch {
-	case c.trusts():
+	scheme := schemeOf(s)
+	if c.trusts() {
 		scheme = "forwarded"
-	case s == model.HTTPS:
-		scheme = "https"
 	}
 	return `server_rewrite_by_lua_block { headgate.` + phase + `("` + scheme + `") }`
+}
+
+func schemeOf(s model.Scheme) literal {
+	if s == model.HTTPS {
+		return "https"
+	}
+	return "http"
 }
 
 // http2Directive tells that http2 is a directive, and no longer a word of listen.

@@ -8,7 +8,6 @@ local p2c = require "headgate.balancer.p2c"
 local random = require "headgate.balancer.random"
 local round_robin = require "headgate.balancer.round_robin"
 local REFUSED, TIMED_OUT = require("headgate.peers").REFUSED, require("headgate.peers").TIMED_OUT
-local variable = require "headgate.variable"
 
 local format, gmatch, rep = string.format, string.gmatch, string.rep
 local min, tonumber = math.min, tonumber
@@ -39,22 +38,36 @@ local function options(o, decoded)
     }
 end
 
+--- The pools are given out in the order in which a worker meets the upstreams: nginx finds the
+-- first ones first, and each serves as many upstreams as the next.
 local function pool_of(number)
-    return format("%02d_headgate_pool", number) .. rep("_", number % LENGTHS)
+    return format("%02d_http", number) .. rep("_", number % LENGTHS)
 end
 
 local function make(algorithm, peers, previous, opts)
     return #peers > 0 and algorithm.new(peers, previous, opts) or nil
 end
 
+-- What most upstreams have stands here once, and what only some have is a field of those only: a
+-- table of Lua takes twice as much as soon as it has a fifth field.
+local DEFAULT_KIND = "round_robin"
+local upstream_mt = { __index = { kind = DEFAULT_KIND } }
+
 --- Make the build function of state:kind("upstream").
 -- @tparam table o crc32: function(string) number; random: as math.random; now: function() seconds
 --   of a clock that never jumps; peers: see peers.lua; ngx: for affinity
--- @treturn function its values have id, kind, count (of peers), pool, ready, draining, life,
---   affinity (nil without)
+-- @treturn function its values have kind, count (of peers), pool, life, ready and draining (nil
+--   without peers), affinity (nil without)
 function _M.builder(o)
+    local met = 0
+
+    local function next_pool()
+        met = met + 1
+        return pool_of((met - 1) % POOLS)
+    end
+
     return function(decoded, name, previous)
-        local kind = decoded.algorithm or "round_robin"
+        local kind = decoded.algorithm or DEFAULT_KIND
         local algorithm = ALGORITHMS[kind]
         if not algorithm then
             return nil, "unknown algorithm " .. kind
@@ -62,15 +75,20 @@ function _M.builder(o)
         local life = o.peers:life(name, decoded)
         local opts = options(o, decoded)
         local same = previous and previous.kind == kind and previous or {}
-        local upstream = {
-            id = name, kind = kind, life = life,
-            ready = make(algorithm, life.ready, same.ready, opts),
-            draining = make(algorithm, life.draining, same.draining, opts),
+        local upstream = setmetatable({
+            life = life, ready = make(algorithm, life.ready, same.ready, opts),
             count = #life.ready + #life.draining,
-            pool = pool_of(o.crc32(name) % POOLS),
-        }
+            pool = previous and previous.pool or next_pool(),
+        }, upstream_mt)
+        if kind ~= DEFAULT_KIND then
+            upstream.kind = kind
+        end
+        if #life.draining > 0 then
+            upstream.draining = make(algorithm, life.draining, same.draining, opts)
+        end
         life:observe_by(upstream.ready)
         if decoded.cookie or decoded.clientIP or decoded.hash then
+            upstream.id = name
             upstream.affinity = affinity.new(decoded, upstream, {
                 previous = previous and previous.affinity, ngx = o.ngx, random = o.random,
                 now = o.now, crc32 = o.crc32, dict = o.dict,
@@ -188,11 +206,12 @@ function _M.unsent(bytes)
 end
 
 --- Make the function of the balancer phase.
--- @tparam table o ngx, api: ngx.balancer; state, upstreams
+-- @tparam table o ngx, api: ngx.balancer; get: reads variables of nginx; handover: see
+--   handover.lua; state, upstreams
 -- @treturn function
 function _M.new(o)
-    local ngx, get, api = o.ngx, variable.reader(o.ngx.var), o.api
-    local state, upstreams = o.state, o.upstreams
+    local ngx, get, api = o.ngx, o.get, o.api
+    local state, upstreams, handed = o.state, o.upstreams, o.handover.upstream
     -- Policies come from routes, and few differ: at most as many as were ever pushed.
     local policies = { [""] = DEFAULT_POLICY }
     -- One table for all requests: the phase cannot yield.
@@ -217,7 +236,7 @@ function _M.new(o)
             if life.tracked then
                 life:leave(peer)
             end
-            ngx.log(ngx.ERR, "peer ", peer.address, " of ", get("headgate_upstream"), ": ", err)
+            ngx.log(ngx.ERR, "peer ", peer.address, " of ", handed(), ": ", err)
             return
         end
         if life.tracked then
@@ -287,7 +306,7 @@ function _M.new(o)
 
     return function()
         -- Without a peer set nginx takes the server of the pool, which answers 503.
-        local upstream = upstreams:get(get("headgate_upstream") or "", state:revision())
+        local upstream = upstreams:get(handed() or "", state:revision())
         if not upstream or upstream.count == 0 then
             return
         end

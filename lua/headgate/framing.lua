@@ -11,7 +11,8 @@ local LEAST_FINAL = 200
 local BAD_GATEWAY = 502
 
 --- Make the function of the phase.
--- @tparam table o ngx; status: function() gives that of the answer; get: reads variables of nginx
+-- @tparam table o ngx; status: function() gives that of the answer; get: reads variables of nginx;
+--   handover: see handover.lua
 -- @treturn function
 function _M.new(o)
     local ngx, get = o.ngx, o.get
@@ -23,7 +24,7 @@ function _M.new(o)
         if status == SWITCHING_PROTOCOLS and (get("headgate_upgrade") or "") ~= "" then
             return
         end
-        ngx.log(ngx.ERR, "peer ", get("upstream_addr"), " of ", get("headgate_upstream"),
+        ngx.log(ngx.ERR, "peer ", get("upstream_addr"), " of ", o.handover.upstream(),
             " answers with status ", status, ", which is none: refused")
         if status == NO_HTTP then
             -- nginx sends no head any more, not even that of an error: the connection is closed.

@@ -7,13 +7,11 @@ local boot = require "headgate.boot"
 local config = require "headgate.config"
 local era = require "headgate.era"
 local metrics = require "headgate.metrics"
+local random = require "headgate.random"
 local schema = require "headgate.schema"
 
 local function new_id()
-    local file = assert(io.open("/dev/urandom", "rb"))
-    local bytes = assert(file:read(12))
-    file:close()
-    return (bytes:gsub(".", function(c) return string.format("%02x", c:byte()) end))
+    return (random.bytes(12):gsub(".", function(c) return string.format("%02x", c:byte()) end))
 end
 
 return function(o)
@@ -22,6 +20,7 @@ return function(o)
     end
     config.schema, config.build, config.generation = o.schema, o.build, o.generation
     config.metrics, config.listeners = o.metrics == true, o.listeners
+    config.access_log = o.access_log == true
     for _, name in ipairs(o.profiles) do
         config.profiles[name] = true
     end

@@ -10,6 +10,7 @@
 -- label, and not one for each number: to tell of 10,000 hosts would make 300,000 strings, and to
 -- make room for so many LuaJIT stops for 30 to 60 ms.
 local ffi = require "ffi"
+local new_table = require "table.new"
 
 local find, format, match, tonumber = string.find, string.format, string.match, tonumber
 local ipairs, pairs = ipairs, pairs
@@ -28,6 +29,8 @@ local BUCKETS = #_M.BOUNDS + 1
 local RECEIVED, SENT, DURATION = 1, 2, 3
 local UPSTREAM = DURATION + BUCKETS + 1
 local SLOTS = UPSTREAM + BUCKETS
+-- Of an entry: label, changed, codes.
+local ENTRY_FIELDS = 3
 _M.RECEIVED, _M.SENT, _M.DURATION, _M.UPSTREAM, _M.BUCKETS = RECEIVED, SENT, DURATION, UPSTREAM,
     BUCKETS
 --- The slots of an upstream, by the names of peers:counters().
@@ -62,7 +65,7 @@ local WORKER_SECONDS = 10
 local SWEEP_SECONDS = 60
 --- The series of a deleted route are told for so long, so that a scrape sees the last of them.
 _M.GONE_SECONDS = 300
--- Entries of this worker are made anew now and then: nobody tells it which routes are gone.
+-- Entries that are not in use are let go now and then: there are as many as the busiest second had.
 local RENEW_FLUSHES = 600
 
 local method_number = {}
@@ -105,15 +108,16 @@ function _M.label(host, source)
 end
 
 --- The worker sets pid when it starts.
--- @tparam table o dict; get: reads variables of nginx; numbers: see variable.lua; now,
---   start_time: functions for the request at hand; yield; peers: see peers.lua, or nil; exists:
---   function(label) tells whether its route or upstream is still pushed
+-- @tparam table o dict; get: reads variables of nginx; numbers: see variable.lua; handover: see
+--   handover.lua; now: the time of day; age: function() seconds since the request at hand began;
+--   yield; peers: see peers.lua, or nil; exists: function(label) tells whether its route or
+--   upstream is still pushed
 function _M.new(o)
     return setmetatable({
         dict = o.dict, get = o.get, whole = o.numbers.whole, seconds = o.numbers.seconds,
-        filled = o.numbers.filled, now = o.now, start_time = o.start_time,
+        filled = o.numbers.filled, handover = o.handover, now = o.now, age = o.age,
         yield = o.yield, peers = o.peers, exists = o.exists,
-        entries = {}, changed = {}, count_changed = 0, spare = {},
+        entries = {}, idle = {}, changed = {}, count_changed = 0, spare = {},
         open = 0, flushes = 0, leaving = false,
     }, mt)
 end
@@ -130,13 +134,37 @@ function _M.prepare(dict)
     end
 end
 
-local function new_entry(self, label, slots)
-    local e = { label = label, changed = false, codes = {} }
+local function new_entry(slots)
+    local e = new_table(slots, ENTRY_FIELDS)
+    e.label, e.changed, e.codes = "", false, {}
     for i = 1, slots do
         e[i] = 0
     end
+    return e
+end
+
+--- An entry for a route that has none: one that is not in use, or a new one. (An entry for each of
+-- 10,000 hosts, for ever, took 6 MiB of a worker.)
+local function entry_of(self, label)
+    local idle = self.idle
+    local n = #idle
+    local e = idle[n]
+    if e then
+        idle[n] = nil
+    else
+        e = new_entry(SLOTS)
+    end
+    e.label = label
     self.entries[label] = e
     return e
+end
+
+--- An entry was added to the dict, and counts nothing any more.
+local function let_go(self, e)
+    self.entries[e.label] = nil
+    if #e == SLOTS then
+        self.idle[#self.idle + 1] = e
+    end
 end
 
 local function mark(self, e)
@@ -155,15 +183,15 @@ local function last_time(self)
     return t or tonumber(match(self.get("upstream_response_time") or "", "([%d.]+)%s*$") or "")
 end
 
---- A request goes to a peer: count it if it asked for another protocol, once.
+--- A request goes to a peer, for the first time: count it if it asked for another protocol.
 function _M:opened()
-    if self.filled("headgate_upgrade") and not self.filled("headgate_upstream") then
+    if self.filled("headgate_upgrade") then
         self.open = self.open + 1
     end
 end
 
 local function closed(self)
-    if self.open > 0 and self.filled("headgate_upgrade") and self.filled("headgate_upstream") then
+    if self.handover.upstream() and self.filled("headgate_upgrade") then
         self.open = self.open - 1
     end
 end
@@ -172,8 +200,8 @@ end
 -- @tparam number status
 function _M:count(status)
     local get, whole = self.get, self.whole
-    local label = get("headgate_route") or ""
-    local e = self.entries[label] or new_entry(self, label, SLOTS)
+    local label = self.handover.label() or ""
+    local e = self.entries[label] or entry_of(self, label)
     mark(self, e)
     local codes = e.codes
     local code = status * RADIX + (method_number[get("request_method")] or OTHER_METHOD)
@@ -182,7 +210,7 @@ function _M:count(status)
     e[SENT] = e[SENT] + (whole("bytes_sent") or 0)
     if status ~= TUNNEL then
         -- The clock of the day may be put back, a counter must not go back with it.
-        local t = math.max(0, self.now() - self.start_time())
+        local t = math.max(0, self.age())
         local b = DURATION + bucket(t)
         e[DURATION], e[b] = e[DURATION] + t, e[b] + 1
         t = last_time(self)
@@ -306,7 +334,8 @@ end
 local function take_counters(self)
     self.peers:counters(function(id, counts)
         local label = _M.UPSTREAM_LABEL .. id
-        local e = self.entries[label] or new_entry(self, label, 0)
+        local e = self.entries[label] or new_entry(0)
+        e.label, self.entries[label] = label, e
         for name, slot in pairs(_M.OF_UPSTREAM) do
             e[slot] = (e[slot] or 0) + (counts[name] or 0)
         end
@@ -347,16 +376,19 @@ function _M:flush(yield)
         end
     end
     for k = 1, n do
+        local e = list[k]
         if k >= i then
-            list[k].changed = false
-            mark(self, list[k])
+            e.changed = false
+            mark(self, e)
+        elseif not e.changed then
+            let_go(self, e)
         end
         list[k] = nil
     end
     tell_worker(self)
     self.flushes = self.flushes + 1
-    if self.flushes % RENEW_FLUSHES == 0 and self.count_changed == 0 then
-        self.entries = {}
+    if self.flushes % RENEW_FLUSHES == 0 then
+        self.idle = {}
     end
 end
 
@@ -430,7 +462,7 @@ function _M.has_label(host, label)
     if _M.label(host.name) == label then
         return true
     end
-    for _, route in ipairs(host.routes) do
+    for _, route in ipairs(host) do
         if route.label == label then
             return true
         end

@@ -1,11 +1,10 @@
 --- What happens to each request in the router's phase: it is answered here (404, 503, 413,
--- redirect), or its upstream, pool and policy are handed over in variables of nginx and it goes on
--- into its profile.
+-- redirect), or its upstream, pool and policy are handed over and it goes on into its profile.
 local ADMITTED = require("headgate.peers").ADMITTED
+local former = require "headgate.former"
 local label = require("headgate.metrics").label
 local redirect = require "headgate.redirect"
 local rewrite = require "headgate.rewrite"
-local variable = require "headgate.variable"
 
 local byte, gsub, lower, sub = string.byte, string.gsub, string.lower, string.sub
 local floor, tonumber = math.floor, tonumber
@@ -13,7 +12,7 @@ local floor, tonumber = math.floor, tonumber
 local _M = {}
 
 local UNDERSCORE = byte("_")
--- "07_headgate_pool"
+-- "07_http"
 local SHARD_DIGITS = 2
 local BODIES = {
     [400] = "400 Bad Request\n",
@@ -81,11 +80,13 @@ end
 --- Make the function of the phase.
 -- @tparam table o ngx: nginx's table; state, router, upstreams, settings: of this worker; profiles:
 --   set of the profiles that nginx.conf holds; report; random; peers: see peers.lua, nil for
---   requests that must not count; metrics: see metrics.lua, nil to count nothing
+--   requests that must not count; metrics: see metrics.lua, nil to count nothing; get: reads
+--   variables of nginx; handover: see handover.lua; identify: function() gives the request its ID;
+--   logged: the access log is on
 -- @treturn function function(scheme): "http", "https", or "forwarded" when $headgate_scheme tells
 function _M.new(o)
     local ngx, var = o.ngx, o.ngx.var
-    local get = variable.reader(var)
+    local get, handover, identify = o.get, o.handover, o.identify
     local state, router, upstreams = o.state, o.router, o.upstreams
 
     --- nginx would ask a client that waits (Expect: 100-continue) for a body that nobody reads.
@@ -106,6 +107,18 @@ function _M.new(o)
         ngx.header["Content-Length"] = #body
         ngx.print(body)
         return ngx.exit(ngx.HTTP_OK)
+    end
+
+    --- An absolute request target names the host (RFC 9112 section 3.2.2), not the header. Requests
+    -- of HTTP/1.0 may lack both: an address names the server then.
+    local function name_host(name, header)
+        if name == "" then
+            if (header or "") == "" then
+                var.headgate_host = get("headgate_server_addr")
+            end
+        elseif not same_host(name, header) then
+            var.headgate_host = name
+        end
     end
 
     local function redirected(route, name, path, scheme, revision)
@@ -142,7 +155,7 @@ function _M.new(o)
     -- brought the request here again, its first part ends.
     local function let_in(upstream)
         if o.peers:counting() then
-            o.peers:finished(get("headgate_upstream") or "", 0, get)
+            o.peers:finished(handover.upstream() or "", 0, get)
             var.headgate_peer = ""
         end
         if not upstream.life.bounded then
@@ -156,10 +169,14 @@ function _M.new(o)
     end
 
     local function hand_over(route, upstream, id)
-        if o.metrics then
+        if o.metrics and not handover.upstream() then
             o.metrics:opened()
         end
-        var.headgate_upstream = id
+        handover.give(id)
+        identify()
+        if o.logged then
+            var.headgate_upstream = id
+        end
         if route.policy then
             var.headgate_policy = route.policy
             upstream.life.policies = true
@@ -172,7 +189,7 @@ function _M.new(o)
         end
         local profile = route.profile
         if not profile then
-            var.headgate_pool = _M.pool(upstream, route.pool)
+            var.hg_pool = _M.pool(upstream, route.pool)
             return
         end
         -- A profile may be missing between a reload and the push that follows it: the default one
@@ -181,19 +198,18 @@ function _M.new(o)
             if route.pool then
                 return answer(503)
             end
-            var.headgate_pool = upstream.pool
+            var.hg_pool = upstream.pool
             return
         end
-        var.headgate_pool = _M.pool(upstream, route.pool)
+        var.hg_pool = _M.pool(upstream, route.pool)
         return ngx.exec("@" .. profile)
     end
 
     return function(scheme)
         local revision = state:revision()
         local name, header = get("host") or "", get("http_host")
-        if header ~= name and name ~= "" and not same_host(name, header) then
-            -- An absolute request target names the host (RFC 9112 section 3.2.2), not the header.
-            var.headgate_host = name
+        if header ~= name or name == "" then
+            name_host(name, header)
         end
         local host, broken = router:host(name, revision)
         if not host then
@@ -201,8 +217,11 @@ function _M.new(o)
         end
         local path = get("uri")
         local route, captures, err = router:match(host, path)
+        if host.before and route and route.profile then
+            route, captures = former.route(o, host.before, path, route, captures)
+        end
         if o.metrics then
-            var.headgate_route = route and route.label or label(host.name)
+            handover.tell(route and route.label or label(host.name))
         end
         if not route then
             if err then

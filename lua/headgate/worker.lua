@@ -3,7 +3,6 @@
 -- functions are the phases: nginx.conf calls them by the global that load.lua sets.
 local cjson = require "cjson.safe"
 local ffi = require "ffi"
-local lrucache = require "resty.lrucache"
 local ngx_balancer = require "ngx.balancer"
 local process = require "ngx.process"
 local semaphore = require "ngx.semaphore"
@@ -17,11 +16,17 @@ local config = require "headgate.config"
 local control = require "headgate.control"
 local era = require "headgate.era"
 local explain = require "headgate.explain"
+local former = require "headgate.former"
 local framing = require "headgate.framing"
+local handover = require "headgate.handover"
+local heap = require "headgate.heap"
 local metrics = require "headgate.metrics"
 local peers = require "headgate.peers"
+local random = require "headgate.random"
+local recent = require "headgate.recent"
 local report = require "headgate.report"
 local request = require "headgate.request"
+local request_id = require "headgate.request_id"
 local router = require "headgate.router"
 local siblings = require "headgate.siblings"
 local state = require "headgate.state"
@@ -63,7 +68,20 @@ end
 -- held makes a handshake 2.6 times as dear, and only one that resumes no session.
 local CERTIFICATES = 1024
 
-local own_report = report.new({ meta = meta, now = steady, encode = cjson.encode })
+--- Free a parsed certificate. OpenSSL counts for itself who uses it.
+local function free_certificate(parsed)
+    local chain, key = parsed.chain, parsed.key
+    parsed.chain, parsed.key = nil, nil
+    if chain then
+        ffi.C.ngx_http_lua_ffi_free_cert(ffi.gc(chain, nil))
+        ffi.C.ngx_http_lua_ffi_free_priv_key(ffi.gc(key, nil))
+    end
+end
+
+local own_report = report.new({
+    meta = meta, now = steady, encode = cjson.encode,
+    leaving = function() return ngx.worker.exiting() end,
+})
 local own_cells = assert(cells.open({
     dict = shared_peers, home = meta, now = steady, random = math.random,
 }))
@@ -80,7 +98,13 @@ local upstreams = view:kind("upstream", balancer.builder({
     crc32 = ngx.crc32_short, random = math.random, now = steady, peers = own_peers, ngx = ngx,
     dict = ngx.shared.headgate_clients,
 }))
-local hosts = view:kind("host", router.build_host)
+
+--- Is a later load of the configuration in force?
+local function retired()
+    return ngx.worker.exiting() or era.over(meta, config.load)
+end
+
+local hosts = view:kind("host", former.keeping(router.build_host, retired))
 
 local function nginx_version()
     local n = ngx.config.nginx_version
@@ -95,12 +119,25 @@ end
 
 local own_router = new_router(hosts)
 
-local get = variable.reader(ngx.var)
+local variables = variable.open({
+    var = ngx.var, get_request = base.get_request, nginx = ffi.C,
+})
+local get = variables.get
+local handed = handover.new({ get_request = base.get_request })
+local own_ids = request_id.new({ get_request = base.get_request, nginx = ffi.C })
 
---- The status of the answer, read as variable.lua reads.
+--- The status of the answer, as ngx.status gives it, read as variable.lua reads.
 local function status_now()
-    local status = ngx.status
+    local status = ffi.C.ngx_http_lua_ffi_get_resp_status(base.get_request())
     return status
+end
+
+--- Seconds since the request at hand began, by the clock of the day. From the functions behind
+-- ngx.now and ngx.req.start_time, which end in calls of a built-in (see variable.lua).
+local function request_age()
+    local seconds = ffi.C.ngx_http_lua_ffi_now()
+        - ffi.C.ngx_http_lua_ffi_req_start_time(base.get_request())
+    return seconds
 end
 
 --- Is what a series of the metrics tells of still pushed?
@@ -115,8 +152,8 @@ end
 
 local own_metrics = metrics.new({
     dict = ngx.shared.headgate_metrics, get = get, now = ngx.now,
-    numbers = variable.numbers({ get_request = base.get_request }),
-    start_time = ngx.req.start_time, peers = own_peers, exists = has_route,
+    numbers = variables, handover = handed,
+    age = request_age, peers = own_peers, exists = has_route,
     yield = pause,
 })
 
@@ -127,7 +164,8 @@ local function new_route(found_by, picked_from, counted_by, told_by)
         ngx = ngx, state = view, settings = settings, report = own_report,
         profiles = config.profiles, random = math.random,
         router = found_by, upstreams = picked_from, peers = counted_by,
-        metrics = told_by,
+        metrics = told_by, get = get, handover = handed, identify = own_ids.set,
+        logged = config.access_log,
     })
 end
 
@@ -146,28 +184,41 @@ _M.explain = explain.phase({
 _M.explained = explain.echo({ ngx = ngx, encode = cjson.encode })
 
 --- balancer_by_lua.
-_M.balance = balancer.new({ ngx = ngx, api = ngx_balancer, state = view, upstreams = upstreams })
+_M.balance = balancer.new({
+    ngx = ngx, api = ngx_balancer, get = get, handover = handed, state = view,
+    upstreams = upstreams,
+})
 
 --- log_by_lua: the end of each request.
 function _M.log()
-    local id, status = get("headgate_upstream"), status_now()
-    if id and id ~= "" then
+    local id, status = handed.upstream(), status_now()
+    if id then
         own_peers:finished(id, status, get)
     end
     if config.metrics then
         own_metrics:count(status)
     end
+    handed.forget()
 end
 
 --- header_filter_by_lua, where it is asked for.
-_M.check_answer = framing.new({ ngx = ngx, status = status_now, get = get })
+_M.check_answer = framing.new({
+    ngx = ngx, status = status_now, get = get, handover = handed,
+})
+
+local certificates = view:kind("cert", certificate.build_certificate)
 
 --- ssl_certificate_by_lua.
 _M.choose_certificate = certificate.new({
     ssl = ssl, state = view, settings = settings, report = own_report,
     sni = view:kind("sni", certificate.build_sni),
-    certificates = view:kind("cert", certificate.build_certificate),
-    cache = assert(lrucache.new(CERTIFICATES)),
+    certificates = certificates,
+    cache = recent.new(CERTIFICATES, function(parsed, id)
+        free_certificate(parsed)
+        if id then
+            certificates:forget(id)
+        end
+    end),
     log = function(...) ngx.log(ngx.ERR, ...) end,
 })
 
@@ -176,7 +227,7 @@ _M.control = control.new({
     ngx = ngx, dict = dict, meta = meta, config = config, encode = cjson.encode,
     decode = cjson.decode, now = steady, state = view, upstreams = upstreams, peers = own_peers,
     master_pid = process.get_master_pid, nginx_version = nginx_version(),
-    retired = function() return ngx.worker.exiting() or era.over(meta, config.load) end,
+    retired = retired,
     siblings = function() return siblings.new(io.open) end,
     exposition = {
         dict = ngx.shared.headgate_metrics, get = get, connections = connections,
@@ -189,17 +240,23 @@ _M.control = control.new({
     },
 })
 
+local own_heap = heap.new({
+    collect = collectgarbage, built = function() return view:decoded() end,
+})
+
 local function pushed(id)
     return dict:get("upstream/" .. id) ~= nil
 end
 
 --- What is due each second beside requests.
 local function tick()
+    own_heap:tick()
     era.claim(meta, config.load)
-    local swept = view.swept
-    view:sweep()
-    own_peers:sweep(view.swept ~= swept and pushed or nil, view.yield)
-    if shared_peers:safe_add("reaping", true, 1) then
+    own_peers:sweep(view:sweep() and pushed or nil, view.yield)
+    local now, reaped = steady(), shared_peers:get("reaped")
+    -- No key that ends by itself: it would do so by the clock of the day. That two workers do it at
+    -- once does no harm.
+    if (not reaped or now - reaped >= 1) and shared_peers:safe_set("reaped", now) then
         own_cells:reap(own_report.pid, siblings.new(io.open))
     end
 end
@@ -209,10 +266,12 @@ function _M.start()
     own_report.pid, own_report.generation = ngx.worker.pid(), config.generation
     own_metrics.pid = own_report.pid
     math.randomseed(ngx.now() * 1000 + ngx.worker.pid())
+    own_ids.seed(random.bytes(16))
     era.claim(meta, config.load)
     if not own_cells:claim(own_report.pid, siblings.new(io.open)) then
         ngx.log(ngx.WARN, "there are too many workers: this one counts its requests for itself")
     end
+    own_heap:start()
     view:refresh()
     own_report:write()
     local ok, err = ngx.timer.every(1, function(premature)

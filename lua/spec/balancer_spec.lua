@@ -1,6 +1,7 @@
 package.path = "./?.lua;./spec/?.lua;" .. package.path
 
 local balancer = require "headgate.balancer"
+local fixture = require "fixture"
 local peers_fixture = require "peers_fixture"
 
 local BUSY = -3
@@ -35,7 +36,7 @@ describe("balancer", function()
             set_timeouts = function(...) calls.timeouts = { ... } return true end,
         }
         calls.var = {
-            headgate_upstream = "u", headgate_policy = o.policy or "", upstream_addr = o.addr,
+            headgate_policy = o.policy or "", upstream_addr = o.addr,
             upstream_bytes_sent = o.sent,
             upstream_header_time = o.header_time or "- : ", headgate_peer = o.mark or "",
             upstream_response_time = o.times or "0.001 : -",
@@ -43,7 +44,10 @@ describe("balancer", function()
         if upstream and o.policy then
             upstream.life.policies = true
         end
+        local handed = fixture.handover()
+        handed.give("u")
         balancer.new({
+            get = function(name) return calls.var[name] end, handover = handed,
             ngx = {
                 var = calls.var, log = function() calls.logged = true end, ERR = 1,
                 exit = function(code) calls.exit = code end,
@@ -62,7 +66,7 @@ describe("balancer", function()
     it("builds upstreams", function()
         local u = build({ peers = { "a:1", "b:1" }, draining = { "c:1" } }, "abc")
         assert.equal(3, u.count)
-        assert.equal("03_headgate_pool___", u.pool)
+        assert.equal("00_http", u.pool)
         assert.equal("round_robin", u.kind)
         assert.is_nil(u.affinity)
         assert.equal(0, build({}, "x").count)

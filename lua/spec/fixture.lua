@@ -1,8 +1,10 @@
 --- What specs need in place of nginx: shared dicts, a JSON decoder, records and a CRC.
 local bit = require "bit"
 local cjson = require "cjson.safe"
+local ffi = require "ffi"
 
 local cells = require "headgate.cells"
+local handover = require "headgate.handover"
 
 local _M = { decode = cjson.decode, encode = cjson.encode }
 
@@ -14,6 +16,11 @@ function _M.dict(limit)
     rawset(d, "values", {})
     rawset(d, "limit", limit or math.huge)
     return d
+end
+
+--- What is handed over in a request, as nginx would have it at one place in memory.
+function _M.handover()
+    return handover.new({ get_request = function() return ffi.cast("void *", 64) end })
 end
 
 --- What the workers of a new proxy share.

@@ -1,5 +1,6 @@
 package.path = "./?.lua;./spec/?.lua;" .. package.path
 
+local fixture = require "fixture"
 local framing = require "headgate.framing"
 
 describe("framing", function()
@@ -12,6 +13,7 @@ describe("framing", function()
                 exit = function(c) code = c end,
             },
             status = function() return status end,
+            handover = fixture.handover(),
             get = function(name) return ({ headgate_upgrade = upgrade })[name] end,
         })()
         assert.equal(code ~= nil, logged)

@@ -6,7 +6,7 @@ local metrics = require "headgate.metrics"
 local SOURCE = { "Ingress", "shop", "web", "cart", "80" }
 
 describe("metrics", function()
-    local dict, vars, now, gone, yields
+    local dict, vars, now, gone, yields, handed
     local one
 
     local function new()
@@ -17,7 +17,8 @@ describe("metrics", function()
                 seconds = function(name) return tonumber(vars[name]) end,
                 filled = function(name) return (vars[name] or "") ~= "" end,
             },
-            now = function() return now end, start_time = function() return vars.started end,
+            handover = handed, now = function() return now end,
+            age = function() return vars.age end,
             yield = function() yields = yields + 1 end,
             exists = function(label) return not gone[label] end,
         })
@@ -26,7 +27,7 @@ describe("metrics", function()
     before_each(function()
         dict = fixture.dict()
         metrics.prepare(dict)
-        vars, now, gone, yields = {}, 1000, {}, 0
+        vars, now, gone, yields, handed = {}, 1000, {}, 0, fixture.handover()
         one = new()
         one.pid = 7
     end)
@@ -34,12 +35,17 @@ describe("metrics", function()
     local function request(m, label, o)
         o = o or {}
         vars = {
-            headgate_route = label, request_method = o.method or "GET", request_length = "100",
-            bytes_sent = "1000", started = now - (o.seconds or 0.02),
-            upstream_response_time = o.upstream, headgate_upstream = o.id or "shop/cart/80",
+            request_method = o.method or "GET", request_length = "100",
+            bytes_sent = "1000", age = o.seconds or 0.02,
+            upstream_response_time = o.upstream,
             headgate_upgrade = o.upgrade or "",
         }
+        handed.tell(label)
+        if o.id ~= false then
+            handed.give(o.id or "shop/cart/80")
+        end
         m:count(o.status or 200)
+        handed.forget()
     end
 
     --- All lines, without comments.
@@ -292,11 +298,9 @@ describe("metrics", function()
         local two = new()
         two.pid = 8
         for _, m in ipairs({ one, two, two }) do
-            vars = { headgate_upgrade = "websocket", headgate_upstream = "" }
+            vars = { headgate_upgrade = "websocket" }
             m:opened()
-            vars.headgate_upstream = "shop/cart/80" -- the router meets the same request again
-            m:opened()
-            vars = { headgate_upgrade = "", headgate_upstream = "" }
+            vars = { headgate_upgrade = "" }
             m:opened()
         end
         one:tick(false)
@@ -304,7 +308,7 @@ describe("metrics", function()
         assert.equal(3, told().headgate_proxy_websockets)
         assert.equal(2, told().headgate_proxy_workers)
         request(two, "", { status = 101, upgrade = "websocket" })
-        request(two, "", { status = 404, upgrade = "websocket", id = "" }) -- was never handed over
+        request(two, "", { status = 404, upgrade = "websocket", id = false }) -- never handed over
         two:tick(false)
         assert.equal(2, told().headgate_proxy_websockets)
         two:tick(true) -- on its way out, it tells of itself with each request
@@ -333,6 +337,58 @@ describe("metrics", function()
         assert.is_true(pieces >= 15, pieces .. " pieces")
         assert.is_true(longest <= 1020, longest .. " lines")
         assert.is_true(yields >= 1)
+    end)
+
+    it("has entries for the routes of a second, not for all that there are", function()
+        local function entries()
+            local n = #one.idle
+            for _ in pairs(one.entries) do
+                n = n + 1
+            end
+            return n
+        end
+        for second = 1, 20 do
+            for i = 1, 10 do
+                request(one, metrics.label("h" .. second .. "." .. i, SOURCE))
+            end
+            assert.equal(10, entries())
+            one:tick(false)
+            assert.equal(10, entries())
+        end
+        local lines, sum = told(), 0
+        for name, value in pairs(lines) do
+            if name:find("^headgate_proxy_requests_total") then
+                sum = sum + value
+            end
+        end
+        assert.equal(200, sum)
+    end)
+
+    it("keeps an entry that counts while it is added", function()
+        local label = metrics.label("a.test", SOURCE)
+        for i = 1, 300 do -- more than are added without a yield
+            request(one, metrics.label("h" .. i, SOURCE))
+        end
+        request(one, label)
+        local again = 0
+        one:flush(function()
+            again = again + 1
+            request(one, label)
+            request(one, metrics.label("h1", SOURCE))
+        end)
+        assert.is_true(again > 0)
+        one:tick(false)
+        local function total(host)
+            local sum = 0
+            for name, value in pairs(told()) do
+                if name:find("^headgate_proxy_requests_total") and name:find(host, 1, true) then
+                    sum = sum + value
+                end
+            end
+            return sum
+        end
+        assert.equal(1 + again, total('"a.test"'))
+        assert.equal(1 + again, total('"h1"'))
     end)
 
     it("tells connections where nginx knows them", function()

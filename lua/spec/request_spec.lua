@@ -22,6 +22,10 @@ local function run(o)
     o.var.uri = o.var.uri or "/"
     o.var.request_uri = o.var.request_uri or o.var.uri
     o.var.headgate_host = o.var.headgate_host or o.var.http_host
+    local handed = fixture.handover()
+    if o.before then
+        handed.give(o.before)
+    end
     request.new({
         ngx = ngx, state = { revision = function() return 1 end }, report = fixture.report(),
         router = {
@@ -31,23 +35,50 @@ local function run(o)
         upstreams = { get = function() return o.upstream end },
         settings = { get = function() return o.settings end },
         profiles = { known = true }, random = o.random, peers = o.peers,
+        get = function(name) return o.var[name] end, handover = handed, logged = o.logged,
+        identify = function() out.identified = true end, metrics = o.metrics,
     })(o.scheme or "http")
+    out.upstream, out.label = handed.upstream(), handed.label()
     out.status, out.header = out.status or ngx.status, ngx.header
     return out
 end
 
-local UP = { count = 1, pool = "07_headgate_pool", life = {} }
+local UP = { count = 1, pool = "07_http", life = {} }
 local HOST = { name = "h" }
 
 describe("request", function()
     it("hands upstream, pool and policy over", function()
         local out = run({ var = { host = "h", http_host = "h" }, host = HOST, upstream = UP,
             route = { backend = "u", policy = "1,2,3,4" } })
-        assert.equal("u", out.var.headgate_upstream)
-        assert.equal("07_headgate_pool", out.var.headgate_pool)
+        assert.equal("u", out.upstream)
+        assert.equal("07_http", out.var.hg_pool)
         assert.equal("1,2,3,4", out.var.headgate_policy)
         assert.is_nil(out.status)
         assert.is_nil(out.exec)
+    end)
+
+    it("gives it an ID, and tells the access log where there is one", function()
+        local o = { var = { host = "h", http_host = "h" }, host = HOST, upstream = UP,
+            route = { backend = "u" } }
+        local out = run(o)
+        assert.is_true(out.identified)
+        assert.is_nil(out.var.headgate_upstream)
+        o.logged = true
+        assert.equal("u", run(o).var.headgate_upstream)
+    end)
+
+    it("tells of a request that goes to a peer once, however often it comes by", function()
+        local opened = 0
+        local o = {
+            var = { host = "h", http_host = "h" }, host = HOST, upstream = UP,
+            route = { backend = "u", label = "l" },
+            metrics = { opened = function() opened = opened + 1 end },
+        }
+        assert.equal("l", run(o).label)
+        assert.equal(1, opened)
+        o.before = "u"
+        run(o)
+        assert.equal(1, opened)
     end)
 
     it("goes into the profile, if nginx.conf has it", function()
@@ -59,7 +90,7 @@ describe("request", function()
     end)
 
     it("tells the balancer of policies, and the cookie of its path", function()
-        local up = { count = 1, pool = "07_headgate_pool", life = {} }
+        local up = { count = 1, pool = "07_http", life = {} }
         local function handed(route)
             route.backend = "u"
             return run({ var = { host = "h", http_host = "h" }, host = HOST, upstream = up,
@@ -75,15 +106,15 @@ describe("request", function()
 
     it("chooses the pool by the protocol of the profile", function()
         local function pool(own) return request.pool(UP, own) end
-        assert.equal("07_headgate_pool", pool(nil))
-        assert.equal("07_headgate_grpc", pool("_headgate_grpc"))
-        assert.equal("07_headgate_grpc", pool("_headgate_grpc"))
+        assert.equal("07_http", pool(nil))
+        assert.equal("07_grpc", pool("_grpc"))
+        assert.equal("07_grpc", pool("_grpc"))
         assert.equal("headgate_https_0123", pool("headgate_https_0123"))
         local function handed(profile)
             return run({ var = { host = "h", http_host = "h" }, host = HOST, upstream = UP,
-                route = { backend = "u", profile = profile, pool = "_headgate_grpc" } })
+                route = { backend = "u", profile = profile, pool = "_grpc" } })
         end
-        assert.equal("07_headgate_grpc", handed("known").var.headgate_pool)
+        assert.equal("07_grpc", handed("known").var.hg_pool)
         -- nginx.conf does not have it yet, and no other profile speaks its protocol.
         assert.equal(503, handed("unknown").status)
     end)
@@ -92,7 +123,7 @@ describe("request", function()
         local function limited(o)
             local counted = {}
             local up = {
-                count = 1, pool = "07_headgate_pool",
+                count = 1, pool = "07_http",
                 life = {
                     bounded = not o.free,
                     admission = { enter = function() return not o.full, o.full and 7 end },
@@ -100,10 +131,9 @@ describe("request", function()
             }
             local out = run({
                 var = {
-                    host = "h", http_host = "h", headgate_upstream = o.before,
-                    headgate_peer = o.before and "+a:1",
+                    host = "h", http_host = "h", headgate_peer = o.before and "+a:1",
                 },
-                host = HOST, upstream = up, route = { backend = "u" },
+                before = o.before, host = HOST, upstream = up, route = { backend = "u" },
                 peers = {
                     counting = function() return true end,
                     finished = function(_, id, _, get)
@@ -118,7 +148,7 @@ describe("request", function()
         it("marks a request that was let in", function()
             local out = limited({})
             assert.equal("+", out.var.headgate_peer)
-            assert.equal("u", out.var.headgate_upstream)
+            assert.equal("u", out.upstream)
             assert.equal("", limited({ free = true }).var.headgate_peer)
         end)
 
@@ -126,7 +156,7 @@ describe("request", function()
             local out = limited({ full = true })
             assert.equal(503, out.status)
             assert.equal(7, out.header["Retry-After"])
-            assert.is_nil(out.var.headgate_upstream)
+            assert.is_nil(out.upstream)
         end)
 
         it("ends the first part of a request that a peer sent here again", function()
@@ -197,7 +227,7 @@ describe("request", function()
             route = { backend = "u", redirect = { status = 308 } } })
         assert.equal(400, out.status)
         assert.is_nil(out.location)
-        assert.is_nil(out.var.headgate_upstream)
+        assert.is_nil(out.upstream)
     end)
 
     it("lets the host of the target win over the header", function()

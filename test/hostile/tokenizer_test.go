@@ -236,7 +236,7 @@ func directiveNames() map[string][]string {
 			"ssl_prefer_server_ciphers", "ssl_ciphers", "ssl_ecdh_curve", "ssl_session_cache", "ssl_session_timeout", "ssl_session_tickets", "ssl_buffer_size", "map", "geo",
 			"set_real_ip_from", "real_ip_header", "real_ip_recursive", "proxy_set_header", "upstream", "server", "proxy_headers_hash_max_size", "proxy_headers_hash_bucket_size"},
 		"upstream": {"server", "balancer_by_lua_block", "keepalive", "keepalive_time", "keepalive_timeout", "keepalive_requests"},
-		"server": {"listen", "http2", "server_name", "ssl_certificate", "ssl_certificate_key", "ssl_certificate_by_lua_block", "proxy_hide_header", "add_header",
+		"server": {"listen", "http2", "server_name", "ssl_certificate", "ssl_certificate_key", "ssl_certificate_by_lua_block", "proxy_hide_header", "proxy_set_header", "add_header",
 			"server_rewrite_by_lua_block", "log_by_lua_block", "header_filter_by_lua_block", "location", "access_log", "client_max_body_size", "client_body_buffer_size", "client_body_in_single_buffer", "keepalive_timeout",
 			"default_type", "error_page", "large_client_header_buffers", "proxy_request_buffering", "proxy_buffering", "proxy_buffer_size", "proxy_buffers", "proxy_next_upstream"},
 		"location": append(profile, "grpc_ignore_headers", "fastcgi_ignore_headers", "content_by_lua_block", "return", "if", "internal", "default_type", "access_log"),

@@ -342,8 +342,14 @@ func TestRequestHeaders(t *testing.T) {
 	})
 	t.Run("request id", func(t *testing.T) {
 		p, _ := dpServe(t, dpSettings(), plain)
-		if got := p.get("p.test", "/").seen.Header.Get("X-Request-Id"); len(got) != 32 {
-			t.Errorf("generated: %q", got)
+		digits := regexp.MustCompile(`^[0-9a-f]{32}$`)
+		seen := map[string]bool{}
+		for range 500 {
+			id := p.get("p.test", "/").seen.Header.Get("X-Request-Id")
+			if !digits.MatchString(id) || seen[id] {
+				t.Fatalf("generated: %q, made before: %t", id, seen[id])
+			}
+			seen[id] = true
 		}
 		got := p.do(dpRequest{host: "p.test", path: "/", header: map[string]string{"X-Request-ID": "mine"}})
 		if id := got.seen.Header.Get("X-Request-Id"); id != "mine" {
