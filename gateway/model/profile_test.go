@@ -67,9 +67,9 @@ func TestParseFastCGIParam(t *testing.T) {
 func TestPool(t *testing.T) {
 	for want, p := range map[string]Profile{
 		"":                      {Protocol: ProtocolHTTP, Buffering: true},
-		"_https":       {Protocol: ProtocolHTTPS},
-		"_grpc":        {Protocol: ProtocolGRPC},
-		"_grpcs":       {Protocol: ProtocolGRPCS},
+		"_https":                {Protocol: ProtocolHTTPS},
+		"_grpc":                 {Protocol: ProtocolGRPC},
+		"_grpcs":                {Protocol: ProtocolGRPCS},
 		"headgate_fastcgi":      {Protocol: ProtocolFastCGI, FastCGI: "0123456789ab"},
 		"headgate_grpcs_0123ab": {Protocol: ProtocolGRPCS, Identity: "0123ab"},
 	} {

@@ -108,8 +108,8 @@ local function decode(self, body, name, previous)
     return value, build_err
 end
 
---- A hash as a number, where it is one: 30,000 strings are 2 MiB of a worker. 52 bits of it tell the
--- bodies of one object apart.
+--- A hash as a number, where it is one: 30,000 strings are 2 MiB of a worker. 52 bits of it tell
+-- the bodies of one object apart.
 local function digest(hash)
     return tonumber(sub(hash, 1, DIGITS), 16) or hash
 end
