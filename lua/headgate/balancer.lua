@@ -306,7 +306,7 @@ function _M.new(o)
 
     return function()
         -- Without a peer set nginx takes the server of the pool, which answers 503.
-        local upstream = upstreams:get(handed() or "", state:revision())
+        local upstream = upstreams:get(handed() or "", state:stamp())
         if not upstream or upstream.count == 0 then
             return
         end

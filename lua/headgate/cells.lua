@@ -23,9 +23,9 @@ local PROT_READ_WRITE, MAP_SHARED_ANONYMOUS = 3, 0x21
 local SLOTS = 256
 local CELLS = 32768
 -- Names this layout: workers with other Lua files may have another one.
-local PAGE = "page/1/256/32768"
+local PAGE = "page/2/256/32768"
 -- Words of the head.
-local EVENTS, USED_SLOTS, REVISION = 0, 1, 2
+local EVENTS, USED_SLOTS, STAMP = 0, 1, 2
 local HEAD_WORDS = 16
 local WORD = 2 ^ 32
 local BYTES = 4 * (HEAD_WORDS + CELLS + CELLS * SLOTS)
@@ -198,14 +198,14 @@ function _M:tell_events(n)
     self.head[EVENTS] = n
 end
 
---- The low 32 bits of the committed revision, as far as it was told (see state.lua).
-function _M:revision()
-    return self.head[REVISION]
+--- The low 32 bits of the stamp, as far as it was told (see state.lua).
+function _M:stamp()
+    return self.head[STAMP]
 end
 
---- @tparam number n a revision; its low 32 bits are kept
-function _M:tell_revision(n)
-    self.head[REVISION] = n % WORD
+--- @tparam number n a stamp; its low 32 bits are kept
+function _M:tell_stamp(n)
+    self.head[STAMP] = n % WORD
 end
 
 return _M

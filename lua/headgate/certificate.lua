@@ -93,7 +93,7 @@ function _M.new(o)
     end
 
     return function()
-        local revision = o.state:revision()
+        local revision = o.state:stamp()
         local found = choose(ssl.server_name(), revision)
         if not found then
             return

@@ -242,8 +242,8 @@ function _M.new(o)
         return sub(encode(object), 1, -2) .. ',"' .. name .. '":' .. json.list(list) .. "}"
     end
 
-    local function one_upstream(id, revision)
-        local upstream = type(id) == "string" and o.upstreams:get(id, revision)
+    local function one_upstream(id)
+        local upstream = type(id) == "string" and o.upstreams:get(id, o.state:stamp())
         if not upstream then
             return refuse(404, "unknown", {
                 message = "no such upstream; write ?upstream=namespace/service/port",
@@ -258,16 +258,16 @@ function _M.new(o)
             list[#list + 1] = encode(life:describe_peer(p, true))
         end
         return answer(200, with_list({
-            upstream = id, revision = revision, pool = upstream.pool, algorithm = upstream.kind,
-            panic = told.panic, queued = told.queued,
+            upstream = id, revision = o.state:committed(), pool = upstream.pool,
+            algorithm = upstream.kind, panic = told.panic, queued = told.queued,
         }, "peers", list))
     end
 
     --- Describe the upstreams that are used, or have something to tell.
-    local function used_upstreams(revision)
+    local function used_upstreams()
         local list = {}
         for i, id in ipairs(o.peers:used()) do
-            local upstream = o.upstreams:get(id, revision)
+            local upstream = o.upstreams:get(id, o.state:stamp())
             if upstream then
                 list[#list + 1] = upstream.life:describe()
             end
@@ -278,20 +278,20 @@ function _M.new(o)
         return list
     end
 
-    local function all_upstreams(revision)
-        local list = used_upstreams(revision)
+    local function all_upstreams()
+        local list = used_upstreams()
         for i, described in ipairs(list) do
             list[i] = encode(described)
         end
-        return answer(200, with_list({ revision = revision }, "upstreams", list))
+        return answer(200, with_list({ revision = o.state:committed() }, "upstreams", list))
     end
 
     local function get_peers()
-        local id, revision = ngx.req.get_uri_args().upstream, o.state:revision()
+        local id = ngx.req.get_uri_args().upstream
         if id then
-            return one_upstream(id, revision)
+            return one_upstream(id)
         end
-        return all_upstreams(revision)
+        return all_upstreams()
     end
 
     --- Watch this worker for some milliseconds (stall.lua).
@@ -308,11 +308,10 @@ function _M.new(o)
     end
 
     local function get_metrics()
-        local revision = o.state:revision()
         local told = {
             dict = o.exposition.dict, dicts = o.exposition.dicts, get = o.exposition.get,
             counted = o.exposition.connections(),
-            used = used_upstreams(revision), revision = meta:get("revision") or 0,
+            used = used_upstreams(), revision = meta:get("revision") or 0,
             alive = o.siblings(),
         }
         ngx.header["Content-Type"] = "text/plain; version=0.0.4; charset=utf-8"

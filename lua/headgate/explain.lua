@@ -43,16 +43,16 @@ end
 
 --- Watch a router and upstreams.
 -- @tparam table o router, upstreams: the real ones; tell: function(table), called with all that is
---   known of the present request whenever there is more
+--   known of the present request whenever there is more; revision: function() the committed one
 -- @treturn table router, upstreams: to be given to the request phase
 function _M.watch(o)
     local seen = {}
     local router, upstreams = {}, {}
 
     -- The phase calls this one first.
-    function router.host(_, name, revision)
-        local host, broken = o.router:host(name, revision)
-        seen = { revision = revision, name = name, host = host and host.name, broken = broken }
+    function router.host(_, name, stamp)
+        local host, broken = o.router:host(name, stamp)
+        seen = { revision = o.revision(), name = name, host = host and host.name, broken = broken }
         o.tell(seen)
         return host, broken
     end
@@ -65,8 +65,8 @@ function _M.watch(o)
         return route, captures, err
     end
 
-    function upstreams.get(_, id, revision)
-        local upstream, broken = o.upstreams:get(id, revision)
+    function upstreams.get(_, id, stamp)
+        local upstream, broken = o.upstreams:get(id, stamp)
         seen.upstream = {
             id = id, count = upstream and upstream.count or 0, known = upstream ~= nil,
             algorithm = upstream and upstream.kind,

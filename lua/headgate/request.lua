@@ -206,7 +206,7 @@ function _M.new(o)
     end
 
     return function(scheme)
-        local revision = state:revision()
+        local revision = state:stamp()
         local name, header = get("host") or "", get("http_host")
         if header ~= name or name == "" then
             name_host(name, header)

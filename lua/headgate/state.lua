@@ -1,7 +1,8 @@
 --- A worker's view of the pushed state: objects are decoded when they are first used and again
--- when their pointer changed. The shared revision tells that a pointer may have changed; nothing
--- else does. It stands in a dict; a word that all workers share (cells.lua) tells that it changed,
--- for each request asks twice and a read of the dict takes its lock.
+-- when their pointer changed. That a pointer may have changed tells the stamp, and nothing else:
+-- the shared revision and the number of deletes, which follow the commit and may come in later
+-- parts of the push. Both stand in a dict; a word that all workers share (cells.lua) tells that the
+-- stamp changed, for each request asks twice and a read of the dict takes its lock.
 local clear = require "table.clear"
 
 local pcall, pairs, tonumber, type = pcall, pairs, tonumber, type
@@ -22,7 +23,7 @@ local DIGITS = 13
 function _M.new(o)
     return setmetatable({
         dict = o.dict, meta = o.meta, cells = o.cells, decode = o.decode, report = o.report,
-        yield = o.yield, seen = 0, swept = 0, collections = {}, built = 0,
+        yield = o.yield, seen = 0, stamped = 0, swept = 0, collections = {}, built = 0,
     }, mt)
 end
 
@@ -30,15 +31,15 @@ end
 -- @tparam string kind "host", "upstream", …
 -- @tparam function build build(decoded, name, previous) gives the value that the worker keeps, or
 --   nil, err; previous is the value that it replaces, or nil
--- @treturn table with get(name, revision)
+-- @treturn table with get(name, stamp)
 function _M:kind(kind, build)
     -- values and hashes, by name, are what was decoded last and from which body; false is the value
-    -- of what never could be used. Those that are known to be so at the revision stand in fresh,
+    -- of what never could be used. Those that are known to be so at the stamp stand in fresh,
     -- too. A request looks there alone: a table for each object would be two more reads of memory
     -- that is in no cache, where there are many.
     local c = setmetatable({
         state = self, prefix = kind .. "/", build = build, values = {}, hashes = {}, fresh = {},
-        revision = 0,
+        stamp = 0,
     }, collection_mt)
     self.collections[#self.collections + 1] = c
     return c
@@ -50,27 +51,42 @@ function _M:decoded()
     return self.built
 end
 
---- The committed revision; 0 before the first push.
-function _M:revision()
-    if self.cells:revision() == self.word then
-        return self.seen
+--- A number that grows with each commit and each delete; 0 before the first push.
+function _M:stamp()
+    if self.cells:stamp() == self.word then
+        return self.stamped
     end
-    return self:refresh()
+    self:refresh()
+    return self.stamped
 end
 
---- The committed revision, by the dict, and tell the other workers of it if nobody has. Whoever
--- commits must call this; and whoever answers for all workers, for the one that committed may have
--- been killed before it told.
+--- The committed revision; 0 before the first push.
+function _M:committed()
+    self:stamp()
+    return self.seen
+end
+
+local function read_stamp(meta)
+    local revision = meta:get("revision") or 0
+    return revision + (meta:get("deletes") or 0), revision
+end
+
+--- The committed revision, by the dict, and tell the other workers of the stamp if nobody has.
+-- Whoever commits or deletes must call this; and whoever answers for all workers, for the one that
+-- did may have been killed before it told.
 function _M:refresh()
-    local cells = self.cells
-    -- The word first: what is committed after this line changes it again.
-    local word = cells:revision()
-    local revision = self.meta:get("revision") or 0
-    if word ~= revision % WORD then
-        cells:tell_revision(revision)
-        word = cells:revision()
-    end
-    self.word = word
+    local cells, meta = self.cells, self.meta
+    local stamp = read_stamp(meta)
+    local told, revision
+    repeat
+        if cells:stamp() ~= stamp % WORD then
+            cells:tell_stamp(stamp)
+        end
+        -- Whoever came between has told a later one, which was just told over.
+        told = stamp
+        stamp, revision = read_stamp(meta)
+    until stamp == told
+    self.stamped, self.word = stamp, stamp % WORD
     if revision ~= self.seen then
         self.seen = revision
         self.report.revision = revision
@@ -114,7 +130,7 @@ local function digest(hash)
     return tonumber(sub(hash, 1, DIGITS), 16) or hash
 end
 
---- Keep what an object is at the revision.
+--- Keep what an object is at the stamp.
 -- @param value false when it never could be used
 local function keep(self, name, value)
     self.values[name], self.fresh[name] = value, value
@@ -124,10 +140,10 @@ local function keep(self, name, value)
     return nil, true
 end
 
-local function load(self, name, revision)
-    if self.revision ~= revision then
+local function load(self, name, stamp)
+    if self.stamp ~= stamp then
         clear(self.fresh)
-        self.revision = revision
+        self.stamp = stamp
     end
     local state, pointer = self.state, self.prefix .. name
     local hash = state.dict:get(pointer)
@@ -160,14 +176,14 @@ local function load(self, name, revision)
     return keep(self, name, value)
 end
 
---- Get an object as it is at a revision.
+--- Get an object as it is now.
 -- @tparam string name
--- @tparam number revision of state:revision(), read for this request or pick
+-- @tparam number stamp of state:stamp(), read for this request or pick
 -- @return[1] the value that build made
 -- @return[2] nil, true when there is one that never could be used
 -- @return[3] nil when there is none
-function collection:get(name, revision)
-    if self.revision == revision then
+function collection:get(name, stamp)
+    if self.stamp == stamp then
         local value = self.fresh[name]
         if value then
             return value
@@ -175,15 +191,15 @@ function collection:get(name, revision)
             return nil, true
         end
     end
-    return load(self, name, revision)
+    return load(self, name, stamp)
 end
 
 --- Get an object only if nothing has to be read for it.
 -- @tparam string name
--- @tparam number revision as for get
+-- @tparam number stamp as for get
 -- @treturn any|nil the value; nil tells nothing: get knows
-function collection:held(name, revision)
-    return self.revision == revision and self.fresh[name] or nil
+function collection:held(name, stamp)
+    return self.stamp == stamp and self.fresh[name] or nil
 end
 
 --- Let go of an object until it is asked for again.

@@ -146,7 +146,7 @@ local function has_route(label)
     if id then
         return dict:get("upstream/" .. id) ~= nil
     end
-    local host = hosts:get(metrics.host_of(label), view:revision())
+    local host = hosts:get(metrics.host_of(label), view:stamp())
     return host ~= nil and metrics.has_label(host, label)
 end
 
@@ -159,26 +159,32 @@ local own_metrics = metrics.new({
 
 --- Make a request phase over a router and upstreams: those of clients, or those that explain
 -- watches.
-local function new_route(found_by, picked_from, counted_by, told_by)
+local function new_route(found_by, picked_from, told_to, counted_by, told_by)
     return request.new({
         ngx = ngx, state = view, settings = settings, report = own_report,
         profiles = config.profiles, random = math.random,
         router = found_by, upstreams = picked_from, peers = counted_by,
-        metrics = told_by, get = get, handover = handed, identify = own_ids.set,
+        metrics = told_by, get = get, handover = told_to, identify = own_ids.set,
         logged = config.access_log,
     })
 end
 
 --- server_rewrite_by_lua: function(scheme).
-_M.route = new_route(own_router, upstreams, own_peers, config.metrics and own_metrics or nil)
+_M.route = new_route(
+    own_router, upstreams, handed, own_peers, config.metrics and own_metrics or nil)
 
 local watched = explain.watch({
     router = new_router(view:kind("host", router.build_whole_host)), upstreams = upstreams,
     tell = function(seen) ngx.var.headgate_explain = cjson.encode(seen) end,
+    revision = function() return view:committed() end,
 })
 --- server_rewrite_by_lua of the sockets of `headgate explain`: function(scheme).
 _M.explain = explain.phase({
-    var = ngx.var, route = new_route(watched.router, watched.upstreams),
+    var = ngx.var,
+    -- What is explained has no log phase, which would forget what was handed over.
+    route = new_route(watched.router, watched.upstreams, handover.new({
+        get_request = base.get_request,
+    })),
 })
 --- content_by_lua of the peer that explained requests are sent to.
 _M.explained = explain.echo({ ngx = ngx, encode = cjson.encode })
@@ -244,8 +250,14 @@ local own_heap = heap.new({
     collect = collectgarbage, built = function() return view:decoded() end,
 })
 
+--- Is an upstream still pushed? One that is not is forgotten: its life goes, and where it came back
+-- as it was, it would be taken for the one that had it.
 local function pushed(id)
-    return dict:get("upstream/" .. id) ~= nil
+    if dict:get("upstream/" .. id) then
+        return true
+    end
+    upstreams:forget(id)
+    return false
 end
 
 --- What is due each second beside requests.

@@ -52,7 +52,7 @@ describe("balancer", function()
                 var = calls.var, log = function() calls.logged = true end, ERR = 1,
                 exit = function(code) calls.exit = code end,
             },
-            api = api, state = { revision = function() return 1 end },
+            api = api, state = { stamp = function() return 1 end },
             upstreams = { get = function() return upstream end },
         })()
         return calls

@@ -34,7 +34,7 @@ describe("certificate", function()
                     return true
                 end,
             },
-            state = { revision = function() return 1 end }, report = report,
+            state = { stamp = function() return 1 end }, report = report,
             sni = get_from(function() return sni end),
             certificates = get_from(function() return pems end),
             settings = { get = function() return settings end },

@@ -27,7 +27,7 @@ local function run(o)
         handed.give(o.before)
     end
     request.new({
-        ngx = ngx, state = { revision = function() return 1 end }, report = fixture.report(),
+        ngx = ngx, state = { stamp = function() return 1 end }, report = fixture.report(),
         router = {
             host = function(_, name) out.host = name return o.host, o.broken end,
             match = function() return o.route, o.captures, o.err end,

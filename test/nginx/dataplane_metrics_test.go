@@ -313,6 +313,45 @@ func TestWebSocketsAreTold(t *testing.T) {
 	}
 }
 
+// TestExplainedRequestsLeaveNothing: what was handed over to the later phases of an explained request is not taken for that of
+// a client's, at the same place in memory.
+func TestExplainedRequestsLeaveNothing(t *testing.T) {
+	settings := dpSettings()
+	settings.WorkerProcesses = 1
+	p, _ := dpCounted(t, settings)
+	say := func(network, address, text string) net.Conn {
+		t.Helper()
+		conn, err := net.Dial(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(dpDeadline))
+		if _, err := io.WriteString(conn, text); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	const upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+	for range 3 {
+		say("tcp", p.http.String(), "GET /x HTTP/1.1\r\nHost: a.test\r\n"+upgrade)
+	}
+	const times = 10
+	for range times {
+		_ = say("unix", p.layout.ExplainSocket(model.HTTP), "PROXY TCP4 127.0.0.1 127.0.0.1 4000 80\r\nGET /x HTTP/1.1\r\nHost: a.test\r\n\r\n").Close()
+	}
+	for range times {
+		_ = say("tcp", p.http.String(), "GET /x HTTP/1.1\r\nHost: nobody.test\r\n"+upgrade).Close()
+	}
+	p.counted(times)
+	if got := dpSum(p.metrics()["headgate_proxy_websockets"]); got != 3 {
+		t.Errorf("%v tunnels, want 3", got)
+	}
+}
+
 // TestScrapeOfManyHosts: telling of 10,000 hosts goes on in pieces. The worker must not compute for more than 20 ms at a
 // time, while it adds up what it counted and while it tells.
 func TestScrapeOfManyHosts(t *testing.T) {

@@ -431,6 +431,48 @@ func TestPeersGoneAtPick(t *testing.T) {
 	}
 }
 
+// TestDeletesInALaterPart: the part of a push that commits is asked about before the one that deletes arrives. From the
+// acknowledgement on nobody is served what is gone, by whatever name it was found before: its own, a wildcard, or any.
+func TestDeletesInALaterPart(t *testing.T) {
+	p, _ := dpServe(t, dpSettings(), dpHost("", dpRoute(model.PathPrefix, "/", "d/a/80")), dpHost("*.w.test", dpRoute(model.PathPrefix, "/", "d/a/80")),
+		dpHost("h.test", dpRoute(model.PathPrefix, "/", "d/a/80")), dpHost("stays.test", dpRoute(model.PathPrefix, "/", "d/a/80")))
+	names := []string{"h.test", "x.w.test", "anything.test"}
+	// Fresh connections reach both workers.
+	each := func(want int) (odd string) {
+		for range 30 {
+			for _, name := range names {
+				if got := p.get(name, "/").status; got != want {
+					odd += fmt.Sprintf(" %s %d", name, got)
+				}
+			}
+		}
+		return odd
+	}
+	if odd := each(200); odd != "" {
+		t.Fatalf("before: %s", odd)
+	}
+	p.revision++
+	commit := []luastate.Record{{Op: luastate.OpRevision, Value: strconv.AppendUint(nil, p.revision, 10)}}
+	deletes := []luastate.Record{
+		{Op: luastate.OpDelete, Key: "host/"}, {Op: luastate.OpDelete, Key: "host/*.w.test"}, {Op: luastate.OpDelete, Key: "host/h.test"},
+	}
+	if a := p.must(http.MethodPut, "/v1/state", dpHeaders(p.revision, "*", "1/2"), dpEncode(commit)); a.status != http.StatusAccepted {
+		t.Fatalf("first part: %d %s", a.status, a.body)
+	}
+	if odd := each(200); odd != "" {
+		t.Errorf("between the parts: %s", odd)
+	}
+	if a := p.must(http.MethodPut, "/v1/state", dpHeaders(p.revision, "*", "2/2"), dpEncode(deletes)); a.status != http.StatusOK {
+		t.Fatalf("second part: %d %s", a.status, a.body)
+	}
+	if odd := each(404); odd != "" {
+		t.Errorf("after the acknowledgement: %s", odd)
+	}
+	if got := p.get("stays.test", "/").status; got != 200 {
+		t.Errorf("a host that stays: %d", got)
+	}
+}
+
 // TestPushesUnderLoadDropNothing: peers come and go by push; every request is served, and none
 // reaches a peer after the acknowledgement of the push that removed it.
 func TestPushesUnderLoadDropNothing(t *testing.T) {
