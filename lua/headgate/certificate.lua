@@ -36,8 +36,8 @@ function _M.new(o)
     local ssl, cache = o.ssl, o.cache
 
     --- Parse a certificate, once per pushed body. One that does not parse leaves the one before it.
-    local function parsed(id, revision)
-        local token = o.certificates:get(id, revision)
+    local function parsed(id, stamp)
+        local token = o.certificates:get(id, stamp)
         if not token then
             return nil
         end
@@ -67,34 +67,34 @@ function _M.new(o)
         return known
     end
 
-    local function by_name(name, revision)
-        local id = o.sni:get(name, revision)
-        return id and parsed(id, revision)
+    local function by_name(name, stamp)
+        local id = o.sni:get(name, stamp)
+        return id and parsed(id, stamp)
     end
 
-    local function choose(name, revision)
+    local function choose(name, stamp)
         local found
         -- No client's name is a wildcard.
         if name and #name <= MAX_NAME_BYTES and not find(name, "^%*") and name ~= "" then
             name = gsub(lower(name), "%.$", "")
-            found = by_name(name, revision)
+            found = by_name(name, stamp)
             local dot = find(name, ".", 1, true)
             if not found and dot and dot > 1 then
-                found = by_name("*" .. sub(name, dot), revision)
+                found = by_name("*" .. sub(name, dot), stamp)
             end
         end
-        found = found or by_name("", revision)
+        found = found or by_name("", stamp)
         if found then
             return found
         end
-        local settings = o.settings:get("global", revision)
+        local settings = o.settings:get("global", stamp)
         local id = settings and settings.defaultCertificate
-        return id and parsed(id, revision)
+        return id and parsed(id, stamp)
     end
 
     return function()
-        local revision = o.state:stamp()
-        local found = choose(ssl.server_name(), revision)
+        local stamp = o.state:stamp()
+        local found = choose(ssl.server_name(), stamp)
         if not found then
             return
         end

@@ -121,12 +121,12 @@ function _M.new(o)
         end
     end
 
-    local function redirected(route, name, path, scheme, revision)
+    local function redirected(route, name, path, scheme, stamp)
         local forwarded = scheme == "forwarded"
         if (forwarded and get("headgate_scheme") or scheme) ~= "http" then
             return false
         end
-        local settings = o.settings:get("global", revision) or {}
+        local settings = o.settings:get("global", stamp) or {}
         if redirect.exempt(path, settings.noTLSRedirect) then
             return false
         end
@@ -206,12 +206,12 @@ function _M.new(o)
     end
 
     return function(scheme)
-        local revision = state:stamp()
+        local stamp = state:stamp()
         local name, header = get("host") or "", get("http_host")
         if header ~= name or name == "" then
             name_host(name, header)
         end
-        local host, broken = router:host(name, revision)
+        local host, broken = router:host(name, stamp)
         if not host then
             return answer(broken and 503 or 404)
         end
@@ -233,7 +233,7 @@ function _M.new(o)
             var.headgate_log = "0"
         end
         if route.redirect and scheme ~= "https"
-            and redirected(route, name, path, scheme, revision) then
+            and redirected(route, name, path, scheme, stamp) then
             return
         end
         if route.unavailable then
@@ -244,7 +244,7 @@ function _M.new(o)
             return ngx.exit(413)
         end
         local id = route.backend or _M.pick_backend(route, o.random)
-        local upstream = upstreams:get(id, revision)
+        local upstream = upstreams:get(id, stamp)
         if not upstream or upstream.count == 0 then
             return answer(503)
         end

@@ -167,19 +167,19 @@ function _M.new(o)
     }, mt)
 end
 
-local function lookup(self, name, revision)
-    local host, broken = self.hosts:get(name, revision)
+local function lookup(self, name, stamp)
+    local host, broken = self.hosts:get(name, stamp)
     if host or broken or name == "" then
         return host, broken
     end
     local dot = find(name, ".", 1, true)
     if dot and dot > 1 then
-        host, broken = self.hosts:get("*" .. sub(name, dot), revision)
+        host, broken = self.hosts:get("*" .. sub(name, dot), stamp)
         if host or broken then
             return host, broken
         end
     end
-    return self.hosts:get("", revision)
+    return self.hosts:get("", stamp)
 end
 
 local function remember(self, name, found)
@@ -194,32 +194,32 @@ end
 
 --- Find the host that serves a name.
 -- @tparam string name lower case, without port and trailing dot ($host)
--- @tparam number revision
+-- @tparam number stamp of state:stamp()
 -- @return[1] table the host
 -- @return[2] nil, true when there is one that cannot be used
 -- @return[3] nil when there is none
-function _M:host(name, revision)
+function _M:host(name, stamp)
     if #name > MAX_NAME_BYTES or byte(name) == 42 then -- "*": no client's name is a wildcard
-        return self.hosts:get("", revision)
+        return self.hosts:get("", stamp)
     end
     -- The hosts hold their own names, however many there are; to remember these, too, would make a
     -- table a request as soon as there are more of them than can be remembered.
-    local held = self.hosts:held(name, revision)
+    local held = self.hosts:held(name, stamp)
     if held then
         return held
     end
     local found = self.young[name]
-    if found and found.revision == revision then
+    if found and found.stamp == stamp then
         return found.host
     end
     found = self.old[name]
-    if found and found.revision == revision then
+    if found and found.stamp == stamp then
         remember(self, name, found)
         return found.host
     end
-    local host, broken = lookup(self, name, revision)
+    local host, broken = lookup(self, name, stamp)
     if host and host.name ~= name then
-        remember(self, name, { host = host, revision = revision })
+        remember(self, name, { host = host, stamp = stamp })
     end
     return host, broken
 end
